@@ -28,7 +28,6 @@ class Augmentation:
     brightness: tuple[float, ...] = ()
     brightness_delta: float = 0.0
     contrast: tuple[float, ...] = ()
-    recolour: float = 0.0
 
     def move(self, images: Pixels, draw: np.random.Generator) -> Pixels:
         """Moves pixels to other places."""
@@ -84,8 +83,6 @@ class Augmentation:
             mean = mean[:, np.newaxis, np.newaxis, np.newaxis]
             factor = each_image(*self.contrast)
             images = _clipped(images * factor + mean * (1.0 - factor))
-        if self.recolour:
-            images = recoloured(images, self.recolour, draw)
         return images
 
 
@@ -150,19 +147,3 @@ def warped(
             _BILINEAR,
         )
     return new
-
-
-def recoloured(
-    images: Floats, share: float, draw: np.random.Generator
-) -> Floats:
-    """Exchanges the channels of a share of images; negates half as many."""
-    channels = images.shape[-1]
-    orders = np.tile(np.arange(channels), (len(images), 1))
-    orders = draw.permuted(orders, axis=1)
-    kept = draw.random(len(images)) >= share
-    orders[kept] = np.arange(channels)
-    images = np.take_along_axis(
-        images, orders[:, np.newaxis, np.newaxis], axis=-1
-    )
-    negative = draw.random((len(images), 1, 1, 1)) < share / 2
-    return np.where(negative, np.float32(1.0) - images, images)

@@ -26,7 +26,10 @@ STRATEGIES = {
 # that was trained with another is read; such a training does not go on.
 GONE = {
     "reconstruction_weight": 5e-4,
+    "trials": 1,
     "trial_epochs": 2,
+    "recolour": 0.0,
+    "dense_head": False,
     "tolerance": 0.0,
     "search_samples": None,
     "scope": "global",
@@ -139,12 +142,6 @@ class DataSettings:
         False,
         "mirror half of the training images; not where sides tell classes",
     )
-    recolour: float = setting(
-        0.0,
-        "exchange the channels of a share of the training images, and make "
-        "half as many negatives; 0 where colours tell classes",
-        _SHARE,
-    )
     skip_broken: bool = setting(
         False,
         "leave out and list pictures that cannot be read or have two classes",
@@ -212,11 +209,6 @@ class NetworkSettings:
     # Pixels by which votes for a part may differ in the first epoch; null for
     # as many as in the last one.
     width_start: float | None = 6.0
-    dense_head: bool = setting(
-        False,
-        "compare with the network that has a dense layer in the place of its "
-        "capsules (default: for folders of pictures)",
-    )
     decoder: str = setting(
         "none",
         "reconstruct images too: trained with the capsules, or afterwards",
@@ -229,12 +221,6 @@ class TrainingSettings:
     """How long, how fast and on what the network is trained."""
 
     epochs: int = setting(8, "passes over the images", _FROM_1)
-    trials: int = setting(
-        1,
-        "starts of the baseline; the better half goes on after an epoch, the "
-        "best after two",
-        (1, 100),
-    )
     batch_size: int = setting(
         128, "images in a step, over all replicas", _FROM_1
     )

@@ -1,6 +1,5 @@
 """Builds the network of a run, with what stands before and behind it."""
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -196,30 +195,3 @@ def dr_capsnet_small(
         use_bias=False,
         name=name,
     )
-
-
-def with_dense_head(network: keras.Model) -> keras.Model:
-    """Returns a network with a dense layer in the place of its capsules.
-
-    The features are averaged over windows that are just large enough for the
-    model to have no more parameters than the network. Without layers below the
-    capsules it takes the pixels.
-    """
-    network = graphs.encoder(network)
-    below = itertools.takewhile(
-        lambda layer: len(getattr(layer.output, "shape", ())) == 4,
-        network.layers,
-    )
-    features = list(below)[-1].output
-    classes = network.outputs[0].shape[1]
-    for window in range(1, min(features.shape[1:3]) + 1):
-        pooled = features
-        if window > 1:
-            pool = keras.layers.AveragePooling2D(window, name="pool")
-            pooled = pool(features)
-        flat = keras.layers.Flatten(name="flat")(pooled)
-        logits = keras.layers.Dense(classes, dtype="float32", name="logits")
-        model = keras.Model(network.inputs[0], logits(flat), name="dense_head")
-        if model.count_params() <= network.count_params():
-            break
-    return model

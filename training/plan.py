@@ -92,13 +92,6 @@ def _training(data: Data, folder: RunFolder, strategy: Strategy | None) -> str:
             f"of {config.batch_size} images, {1000 * seconds:.0f} ms a step, "
             f"{about} {_duration(left * steps * seconds)}"
         )
-        if name == "baseline" and config.trials > 1 and not done:
-            tried = range(min(train.TRIAL_EPOCHS, settings.epochs))
-            left += sum(max(config.trials >> k, 1) - 1 for k in tried)
-            print(
-                f"{title} {config.trials} starts, of which half go on after an "
-                f"epoch, and the best after {len(tried)} (--trials)"
-            )
         total += left * steps * seconds
     return f"{about} {_duration(total)}"
 

@@ -23,9 +23,7 @@ from cli import Parser, UserError, run_command, start_quietly
 
 _FOLDER = Path(__file__).parents[1] / "tfcaps" / "models" / "pretrained"
 # Settings of the run that are told.
-_SETTINGS = (
-    "dataset epochs rem_epochs trials warm_start data_seed seed"
-).split()
+_SETTINGS = "dataset epochs rem_epochs warm_start data_seed seed".split()
 
 
 def make_parser() -> Parser:

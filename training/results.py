@@ -28,6 +28,10 @@ Reports = dict[str, rem.Report]
 # Test images that are looked at for known parts.
 _LOOKED_AT = 2000
 _NOISY = 500  # of these are looked at under noise
+_ADVICE = (
+    "What to try: more --epochs, another --learning-rate, --model or --resize; "
+    "and look whether the labels can be told from the images."
+)
 # Pictures that a network of a data set can be asked about.
 _EXAMPLES = {"figures": "docs/guides/figure.png"}
 
@@ -40,36 +44,25 @@ class Results:
         models: The trained models by name.
         reports: One for each model, on the test images.
         tests: For each model what was measured besides, by test.
-        compared: Accuracy with a dense head, or `None`.
     """
 
     models: Mapping[str, keras.Model]
     reports: Reports
     tests: Mapping[str, Mapping[str, Any]]
-    compared: float | None
 
     @property
     def sentences(self) -> list[str]:
         """All that is not in `reports`, in words."""
-        sentences = [
+        return [
             f"{TITLES[name]}, {test} images: {values['accuracy']:.2%} right, "
             f"{values['accuracy_quantized']:.2%} quantised, "
             f"{values['entropy_bits']:.2f} bits."
             for name, tests in self.tests.items()
             for test, values in tests.items()
         ]
-        if self.compared is not None:
-            sentences.append(
-                "Dense head, the same network with a dense layer in the place "
-                f"of its capsules: {self.compared:.2%} of the test images "
-                "right."
-            )
-        return sentences
 
 
-def check_learnt(
-    rows: Sequence[Mapping[str, Any]], compared: float | None = None
-) -> None:
+def check_learnt(rows: Sequence[Mapping[str, Any]]) -> None:
     """Ends a run whose baseline has learnt nothing, before REM is trained.
 
     Raises:
@@ -80,22 +73,9 @@ def check_learnt(
             f"{rows[-1]['test_accuracy_quantized']:.1%} of the test images are "
             "right, and always naming the most frequent class would be right "
             f"for {rows[-1]['majority_share']:.1%}: the baseline has learnt "
-            f"nothing, so REM is not trained. {_advice(compared)} To go on all "
-            "the same, add --force."
+            f"nothing, so REM is not trained. {_ADVICE} To go on all the same, "
+            "add --force."
         )
-
-
-def _advice(compared: float | None) -> str:
-    text = (
-        "What to try: more --epochs, another --learning-rate, --model or "
-        "--resize; and look whether the labels can be told from the images."
-    )
-    if compared is not None:
-        text += (
-            f" With a dense head in the place of the capsules {compared:.1%} "
-            "are right."
-        )
-    return text
 
 
 # ----------------------------------------------------------------- the measures
@@ -236,7 +216,7 @@ def write_report(
         ]
         for some in (first, others)
     )
-    head, *rows = summary.cells(reports, measured.compared)
+    head, *rows = summary.cells(reports)
     text = (folder.path / "environment.json").read_text("utf-8")
     settings = {**dataclasses.asdict(config), **json.loads(text)}
     page = folder.path / "report.html"
@@ -299,9 +279,9 @@ def tell(folder: RunFolder, measured: Results, *, has_report: bool) -> None:
 
     Without a report, verdicts and sentences are printed too.
     """
-    paragraphs = [summary.text(measured.reports, measured.compared)]
+    paragraphs = [summary.text(measured.reports)]
     if any(found.learnt is False for found in measured.reports.values()):
-        paragraphs.append(summary.wrapped(_advice(measured.compared)))
+        paragraphs.append(summary.wrapped(_ADVICE))
     if not has_report:
         verdicts = [
             f"{TITLES[name]}: {found.verdict}"

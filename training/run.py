@@ -177,11 +177,8 @@ def train_and_measure(
     from training.tables import TITLES
 
     config = folder.config
-    compared = None
     kept: dict[str, Any] = {}
     trained: dict[str, Any] = {}
-    if config.dense_head and devices.num_processes() == 1:
-        compared = train.train_dense_head(data, folder, kept)
     for name in config.model_names:
         print(f"\n{TITLES[name]} on {data.name}", flush=True)
         trained[name] = train.train_model(
@@ -192,14 +189,14 @@ def train_and_measure(
             kept=kept,
         )
         if name == "baseline" and config.rem and not options.force:
-            results.check_learnt(folder.read_metrics(name), compared)
+            results.check_learnt(folder.read_metrics(name))
     kept.clear()
     if devices.process() == 0:
         # The other processes have nothing more to do, and wait.
         reports, tests = results.measure(config, data, trained)
         seconds = None if started is None else time.monotonic() - started
         folder.save_reports(reports, tests, seconds)
-        measured = results.Results(trained, reports, tests, compared)
+        measured = results.Results(trained, reports, tests)
         if not options.bare:
             # A decoder on frozen capsules is small enough for one process.
             alone = config.strategy == "data-parallel"

@@ -49,7 +49,6 @@ def open_folder(options: argparse.Namespace) -> RunFolder:
             _finished(options.start_from).config,
             rem=False,
             baseline=True,
-            dense_head=False,
             warm_start=True,
         )
     else:

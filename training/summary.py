@@ -84,9 +84,7 @@ def is_warning(report: Report) -> bool:
     return report.trivial or bool(report.empty) or report.learnt is False
 
 
-def cells(
-    reports: Mapping[str, Report], compared: float | None = None
-) -> list[list[str]]:
+def cells(reports: Mapping[str, Report]) -> list[list[str]]:
     """Returns head and rows of the table, seven columns."""
     bits = _SLOTS if _have_slots(reports) else _KEYS
     columns = (*_FIRST, _NEEDED, bits, _PRUNED)
@@ -98,9 +96,6 @@ def cells(
         if others != NOTHING:
             row[1 + columns.index(_NEEDED)] += f" ({others})"
         rows.append(row)
-    if compared is not None:
-        accuracy = _FIRST[0].write([{"accuracy": compared}])
-        rows.append(["Dense head", accuracy, *[NOTHING] * (len(columns) - 1)])
     return rows
 
 
@@ -119,10 +114,10 @@ def note(reports: Mapping[str, Report]) -> str:
     )
 
 
-def text(reports: Mapping[str, Report], compared: float | None = None) -> str:
+def text(reports: Mapping[str, Report]) -> str:
     """Returns the sentence on the last model, and the table, for a terminal."""
     last = list(reports.values())[-1]
-    table = markdown(cells(reports, compared))
+    table = markdown(cells(reports))
     return f"{wrapped(sentence(last))}\n\n{table}\n{wrapped(note(reports))}"
 
 

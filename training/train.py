@@ -1,18 +1,15 @@
 """Trains one model of a run, the baseline or REM: the whole loop."""
 
 import dataclasses
-import json
-import math
 import shutil
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import keras
-import numpy as np
 
 import tfcaps
 from cli import UserError, progress
-from tfcaps import graphs, rem
+from tfcaps import rem
 from training import (
     devices,
     features,
@@ -34,14 +31,6 @@ from training.datasets import Data
 from training.devices import Strategy
 from training.folder import RunFolder
 from training.image_data import Array
-
-# Starts are compared after so many epochs, by so many batches; their seeds are
-# so far apart.
-TRIAL_EPOCHS = 2
-_TRIAL_BATCHES = 30
-_TRIAL_SEEDS = 1000
-
-# ------------------------------------------------------------------ one model
 
 
 class Setup(NamedTuple):
@@ -111,9 +100,8 @@ def train_model(
     with devices.scope(strategy):
         kept = {} if kept is None else kept
         setup = prepare(name, data, config, strategy, start, kept)
-        backup, epochs, stops = name, config.epochs, []
-        if name == "baseline" and config.trials > 1:
-            backup = _best_start(setup, data, folder)
+        backup = folder.path / f"backup-{name}"
+        epochs, stops = config.epochs, []
         if config.patience is not None:
             stops = [stop_on_validation(name, folder, setup)]
             epochs = stops[0].epochs(epochs)
@@ -123,7 +111,7 @@ def train_model(
             *objectives.changes(setup.trained, config, setup.batches),
             Measure(name, encoder, setup.data.test, epochs, folder),
             # Only epochs that are measured and finite.
-            BackUp(folder.path / f"backup-{backup}"),
+            BackUp(backup),
         ]
         fit(setup.trained, setup.batches, callbacks, epochs)
         rem.strip_pruning(setup.trained)
@@ -140,9 +128,7 @@ def train_model(
             model = tfcaps.models.without_spare_types(model)
     if devices.process() == 0:
         folder.save_model(name, model)
-        # Those of its starts too.
-        for backed_up in list(folder.path.glob(f"backup-{name}*")):
-            shutil.rmtree(backed_up, ignore_errors=True)
+        shutil.rmtree(backup, ignore_errors=True)
         folder.best_path(name).unlink(missing_ok=True)
     devices.wait()
     if devices.process() > 0:
@@ -238,130 +224,6 @@ def stop_on_validation(
         patience=int(folder.config.patience or 0),
         best=folder.best_path(name) if name == "baseline" else None,
     )
-
-
-# ------------------------------------------- more than one training for a model
-
-
-def _best_start(setup: Setup, data: Data, folder: RunFolder) -> str:
-    """Trains from several starts, and chooses the one of the lowest loss.
-
-    Which type of part stands for what is decided in the first epochs, and may
-    be decided badly: two kinds of parts share a type, and another is split. The
-    loss of some training images tells, as narrow and as hard as the network is
-    in the end, without any label of a part. After each epoch half of the starts
-    go on: successive halving, Jamieson and Talwalkar, 2016,
-    https://arxiv.org/abs/1502.07943
-
-    Returns:
-        The name of the back-up of the best start, from which to train on.
-    """
-    config, model = setup.config, setup.trained
-    path = folder.path / "trials.json"
-    known = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    model.optimizer.build(model.trainable_variables)
-    fresh = [np.array(v) for v in model.optimizer.variables]
-    first = model.get_weights()
-    starts = list(range(1, config.trials + 1))
-    for epoch in range(1, min(TRIAL_EPOCHS, config.epochs) + 1):
-        losses = known.setdefault(f"epoch {epoch}", {})
-        for number in starts:
-            if str(number) in losses:
-                continue
-            told = f"start {number} of {config.trials}, epoch {epoch}"
-            print(f"\n{told}", flush=True)
-            weights = first
-            if number > 1:
-                weights = _other_weights(setup, data, number)
-            model.set_weights(weights)
-            for variable, value in zip(
-                model.optimizer.variables, fresh, strict=True
-            ):
-                variable.assign(value)
-            # It takes what the start has learnt in the epochs before.
-            backup = BackUp(folder.path / f"backup-baseline-start-{number}")
-            changes = objectives.changes(model, config, setup.batches)
-            fit(model, setup.batches, [*changes, backup], epoch)
-            losses[str(number)] = _loss_of_start(setup)
-            if devices.process() == 0:
-                folder.write_json(path.name, known)
-        told = ", ".join(f"{losses[str(n)]:.3f} ({n})" for n in starts)
-        print(f"\nlosses of the starts after epoch {epoch}: {told}", flush=True)
-        best = sorted(starts, key=lambda number: losses[str(number)])
-        starts = sorted(best[: max(len(starts) // 2, 1)])
-    print(f"\nstart {best[0]} is trained on", flush=True)
-    return f"baseline-start-{best[0]}"
-
-
-def _other_weights(setup: Setup, data: Data, number: int) -> list[np.ndarray]:
-    """Draws the weights of a start."""
-    config = setup.config
-    keras.utils.set_random_seed(config.seed + _TRIAL_SEEDS * (number - 1))
-    drawn = networks.build_for(data, config)
-    drawn = objectives.with_outputs(drawn, "baseline", config, data)
-    return drawn.get_weights()
-
-
-def _loss_of_start(setup: Setup) -> float:
-    layer = graphs.last_routed_layer(setup.network)
-    before = np.array(layer.log_width)
-    layer.log_width.assign(math.log(layer.routing.width))
-    setup.batches.start_epoch(0)
-    setup.trained.reset_metrics()
-    for index in range(min(_TRIAL_BATCHES, setup.batches.num_batches)):
-        values = setup.trained.test_on_batch(
-            *setup.batches[index], return_dict=True
-        )
-    layer.log_width.assign(before)
-    return float(values["loss"])
-
-
-# --------------------------------------------------------- beside the capsules
-
-
-def train_dense_head(
-    data: Data, folder: RunFolder, kept: dict[str, Array]
-) -> float:
-    """Returns the test accuracy of a plain convolutional network.
-
-    It has the layers of the capsule network up to its first capsules and a
-    dense layer in their place, no more parameters in all, and is trained alike.
-    Where it is right and the capsules are not, the pictures can be learnt, and
-    the capsules are what to look at.
-
-    What is measured stands in the run folder's `dense_head.json`, with the
-    accuracies on the other test sets, and is read from there if it was measured
-    before; the network is in `dense_head.keras`.
-    """
-    path = folder.path / "dense_head.json"
-    if path.exists():
-        return json.loads(path.read_text("utf-8"))["accuracy"]
-    config = folder.config
-    print(f"\nDense head on {data.name}, to compare with", flush=True)
-    keras.utils.set_random_seed(config.seed)
-    model = networks.build_for(data, config, decoder=False)
-    model = networks.with_dense_head(model)
-    head, seen, augment = features.cache_features(model, data, config, kept)
-    batches = training_batches(head, seen, config, augment=augment)
-    rate = objectives.learning_rate(config, batches.num_batches)
-    head.compile(
-        keras.optimizers.Adam(rate),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
-    )
-    fit(head, batches, [], config.epochs)
-    right, *others = (
-        float(np.mean(np.argmax(logits, axis=-1) == split.labels))
-        for split in (data.test, *data.others.values())
-        for logits in [model.predict(Batches(*split, 256), verbose=0)]
-    )
-    tests = dict(zip(data.others, others, strict=True))
-    for name, share in tests.items():
-        print(f"Dense head, {name} images: {share:.2%} right.", flush=True)
-    folder.save_model("dense_head", model)
-    measured = {"accuracy": right, "parameters": model.count_params()}
-    folder.write_json(path.name, {**measured, "tests": tests})
-    return right
 
 
 def train_decoder(

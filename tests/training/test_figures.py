@@ -93,7 +93,7 @@ def written(tmp_path_factory, models, data, reports):
         folder.save_epoch("rem", epoch - 1, reports["rem"].dictionary)
     folder.save_epoch("baseline", 0, reports["baseline"].dictionary)
     with recorded() as given:
-        page = write_report(folder, data, Results(models, reports, {}, None))
+        page = write_report(folder, data, Results(models, reports, {}))
     return folder, page.read_text("utf-8"), given
 
 

@@ -1,8 +1,6 @@
-"""What a run says at its end: learnt or not, and beside a plain network."""
+"""What a run says at its end, and whether it has learnt anything."""
 
 import dataclasses
-import json
-import re
 
 import keras
 import numpy as np
@@ -10,10 +8,10 @@ import pytest
 
 from cli import UserError
 from tests.rem.evaluation.test_evaluate import report_of
-from tests.training.test_run import command, metrics, tiny_data
+from tests.training.test_run import command, metrics
 from tfcaps import rem
 from tfcaps.rem import CouplingDictionary, Faithfulness, NamedParts, Report
-from training import datasets, networks, results, summary
+from training import results, summary
 
 _BOTH = {"zero": 0.5, "mean": 0.5}
 USED = Faithfulness(
@@ -161,7 +159,7 @@ def test_a_network_that_has_learnt_nothing(report):
 
 def test_the_table_has_seven_columns_and_fits(report):
     both = {"baseline": changed(report, sparsity=0.0), "rem": report}
-    head, *rows = summary.cells(both, 0.875)
+    head, *rows = summary.cells(both)
     assert head == [
         "model", "right, %", "parts found, %", "type = kind", "needed, %",
         "bits (slots)", "pruned, %",
@@ -169,9 +167,8 @@ def test_the_table_has_seven_columns_and_fits(report):
     assert rows == [
         ["Baseline", "100.00", "99.7", "1.00", "100.0 (0.0)", "0.25", "0.0"],
         ["REM", "100.00", "99.7", "1.00", "100.0 (0.0)", "0.25", "70.0"],
-        ["Dense head", "87.50", *["–"] * 5],
     ]
-    lines = summary.text(both, 0.875).splitlines()
+    lines = summary.text(both).splitlines()
     assert max(map(len, lines)) <= 100
     assert lines[0].startswith("The network names 100.0 %")
 
@@ -230,12 +227,9 @@ def test_only_a_baseline_that_has_learnt_nothing_ends_a_run():
         [*ROWS, {**ROWS[1], "learnt": True}],
     ):
         results.check_learnt(rows)
-    for compared, expected in (
-        (None, r"48\.0% .* 50\.0%.*--epochs.*--force"),
-        (0.66, r"dense head .* 66\.0% are right"),
-    ):
-        with pytest.raises(UserError, match=expected):
-            results.check_learnt(ROWS, compared)
+    expected = r"48\.0% .* 50\.0%.*--epochs.*--force"
+    with pytest.raises(UserError, match=expected):
+        results.check_learnt(ROWS)
 
 
 @pytest.mark.slow
@@ -257,44 +251,3 @@ def test_rem_is_not_trained_after_a_baseline_that_has_learnt_nothing(
     printed = " ".join(capsys.readouterr().out.split())
     assert "What to try: " in printed
     assert printed.count("the network has learnt nothing") == 2
-
-
-@pytest.mark.parametrize(
-    ("name", "features"),
-    [
-        ("parts_capsnet", (16, 16, 32)),
-        ("dr_capsnet_small", (24, 24, 64)),
-        # Averaged over 2x2: else it would have more parameters.
-        ("efficient_capsnet", (5, 5, 128)),
-    ],
-)
-def test_a_dense_layer_stands_where_capsules_stood(name, features):
-    network = networks.build(name, (32, 32, 1), 5, decoder=True)
-    model = networks.with_dense_head(network)
-    assert model.output_shape == (None, 5)
-    assert model.count_params() <= network.count_params()
-    assert model.get_layer("flat").input.shape[1:] == features
-    below = [w.path for w in model.weights if "logits" not in w.path]
-    assert set(below) < {w.path for w in network.weights}
-    assert not [w for w in below if "caps" in w]
-
-
-@pytest.mark.slow
-def test_a_run_compares_with_it_once(tmp_path, capsys, monkeypatch):
-    data = tiny_data(tmp_path / "tiny.npz")
-    flags = ("--dataset", data, "--epochs", 1, "--bare", "--dense-head")
-    assert command(*flags, "--out", tmp_path / "run") == 0
-    result = json.loads((tmp_path / "run" / "dense_head.json").read_text())
-    printed = capsys.readouterr().out
-    accuracy = f"{100 * result['accuracy']:.2f}"
-    row = re.compile(rf"\| Dense head *\| *{accuracy} \| *– \|")
-    assert row.search(printed)
-    said = f"capsules: {accuracy}% of the test images right."
-    assert said in " ".join(printed.split())
-    model = keras.models.load_model(tmp_path / "run" / "dense_head.keras")
-    test = datasets.load(data).test
-    named = model.predict(test.images[:], verbose=0).argmax(axis=-1)
-    assert result["accuracy"] == np.mean(named == test.labels)
-    monkeypatch.setattr(keras.Model, "fit", lambda *a, **k: pytest.fail())
-    assert command("--resume", "--bare", "--out", tmp_path / "run") == 0
-    assert row.search(capsys.readouterr().out)
