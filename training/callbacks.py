@@ -213,8 +213,7 @@ class Measure(StepClock):
     """Measures a network every few epochs, for `metrics.jsonl`.
 
     It does after the first epoch and the last one too, also where the training
-    stops early: what stops it must stand before this callback. The trees of
-    four of these epochs are kept for the histograms.
+    stops early: what stops it must stand before this callback.
 
     Args:
         name: Name of the model.
@@ -222,7 +221,6 @@ class Measure(StepClock):
         test: The test images, of which some are measured.
         epochs: Int. Those of the training.
         folder: Where the measures go, and the settings.
-
     """
 
     def __init__(
@@ -255,8 +253,9 @@ class Measure(StepClock):
         self, epoch: int, logs: dict[str, float] | None = None
     ) -> None:
         logs = {} if logs is None else logs
-        measured = _measured_epochs(self.epochs)
-        if epoch not in measured and not self.model.stop_training:
+        every = max(self.epochs // _CURVE_POINTS, 1)
+        is_on_curve = epoch == 0 or (self.epochs - 1 - epoch) % every == 0
+        if not is_on_curve and not self.model.stop_training:
             return
         self.local.update()
         with devices.alone():
@@ -266,10 +265,6 @@ class Measure(StepClock):
         logs["entropy_bits"] = report.entropy_bits
         if devices.process() > 0:
             return
-        last = len(measured) - 1
-        kept = {measured[k] for k in (0, last // 4, last // 2, last)}
-        if epoch in kept or self.model.stop_training:
-            self.folder.save_epoch(self.name, epoch, report.dictionary)
         row = {
             "model": self.name,
             "epoch": epoch,
@@ -281,12 +276,6 @@ class Measure(StepClock):
             "seconds_per_step": statistics.median(self.seconds),
         }
         self.folder.append_metrics(row)
-
-
-def _measured_epochs(epochs: int) -> list[int]:
-    """Returns the epochs of the curves, the first and the last among them."""
-    every = max(epochs // _CURVE_POINTS, 1)
-    return sorted({0, *range((epochs - 1) % every, epochs, every)})
 
 
 def _short(name: str) -> str:

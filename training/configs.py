@@ -368,7 +368,7 @@ GROUPS: dict[str, type] = {
     "routing entropy minimisation": RemSettings,
 }
 # The rest of `RemSettings` makes no difference without REM.
-_ALSO_WITHOUT_REM = ("rem", "baseline", "levels", "mode")
+_ALSO_WITHOUT_REM = ("rem", "levels", "mode")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -87,11 +87,6 @@ def of_dictionaries(
         found.add("tradeoff_sparsity", viz.tradeoff(pruned, "sparsity"))
     found.add("keys_per_class", viz.keys_per_class(trees, **names))
     found.add("coupling_histograms", viz.coupling_histograms(trees, **levels))
-    for name in config.model_names:
-        epochs = folder.epochs(name)
-        if len(epochs) > 1:
-            drawing = viz.coupling_histograms(epochs, **levels)
-            found.add(f"epochs_{name}", drawing, "epochs", model=TITLES[name])
     levels["threshold"] = last.tree_threshold
     drawing = viz.most_frequent_trees(last.dictionary, **levels)
     found.add("parse_trees", drawing, model=title)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from cli import UserError, version_of
 from tfcaps.files import put_in_place, write_atomically
-from tfcaps.rem import CouplingDictionary, Report
+from tfcaps.rem import Report
 from training import devices
 from training.configs import GONE, Config, config_from
 
@@ -221,24 +221,6 @@ class RunFolder:
                 report.type_dictionary.save(types)
         # The last file: where it is, everything is.
         self.write_json("rem.json", {"seconds": seconds, "models": models})
-
-    def save_epoch(
-        self, name: str, epoch: int, trees: CouplingDictionary
-    ) -> None:
-        """Keeps the parse trees of an epoch (from 0) for the histograms."""
-        folder = self.path / "epochs"
-        folder.mkdir(exist_ok=True)
-        trees.save(folder / f"{name}-{epoch + 1}.npz")
-
-    def epochs(self, name: str) -> dict[str, CouplingDictionary]:
-        """Returns the trees at the epochs that were kept, about four."""
-        paths = (self.path / "epochs").glob(f"{name}-*.npz")
-        return {
-            f"epoch {epoch}": CouplingDictionary.load(path)
-            for epoch, path in sorted(
-                (int(path.stem.rpartition("-")[2]), path) for path in paths
-            )
-        }
 
     def append_metrics(self, row: dict[str, Any]) -> None:
         """Adds a row to `metrics.jsonl`, which appears complete."""

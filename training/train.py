@@ -87,7 +87,7 @@ def train_model(
         return folder.load_model(name)
     if name == "baseline" and config.start_from is not None:
         is_first = devices.process() == 0
-        model = starting.take_baseline(folder, data) if is_first else None
+        model = starting.take_baseline(folder) if is_first else None
         devices.wait()
         return model
     start = None

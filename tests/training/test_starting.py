@@ -114,7 +114,7 @@ def test_a_network_that_was_made_smaller_is_trained_as_it_is(tmp_path, capsys):
     # As the networks differ in size, it cannot stand for another one.
     flags = (*flags, "--model", "parts_capsnet", "--out", tmp_path / "other")
     assert command(*flags) == 2
-    assert "leave out --model" in capsys.readouterr().err
+    assert "leave out --dataset" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_a_network_that_was_made_smaller_is_trained_as_it_is(tmp_path, capsys):
         (("--warm-start",), "--warm-start, --start-from need --rem"),
         (("--rem", "--no-baseline"), "--no-baseline contradicts --start-from"),
         (("--rem", "--no-warm-start"), "contradicts --start-from"),
-        (("--rem", "--dataset", "digits"), "are 8x8x1 in 10 classes"),
-        (("--rem", "--model", "parts_capsnet"), "leave out --model"),
+        (("--rem", "--dataset", "digits"), "8x8x1 in 10 classes"),
+        (("--rem", "--model", "parts_capsnet"), "does not fit parts_capsnet"),
     ],
 )
 def test_what_cannot_begin_there_is_refused(
