@@ -16,7 +16,10 @@ USAGE_STATUS = 2
 
 
 class UserError(Exception):
-    """A mistake that the user can mend; the message says how."""
+    """A mistake that the user can mend; the message says how.
+
+    Any function of the commands may raise it, and need not say so.
+    """
 
 
 def check_installed(**extras: str) -> None:

@@ -79,9 +79,6 @@ def read_picture(path: Path, shape: Sequence[int]) -> Array:
     Args:
         path: Its file.
         shape: Rows, columns and channels that the model takes.
-
-    Raises:
-        UserError: If it cannot be read.
     """
     from PIL import Image, ImageOps
 
@@ -104,9 +101,6 @@ def predict(model: str, images: Array, signature: str) -> dict[str, Array]:
         model: Its address, such as `"http://localhost:8501/v1/models/digits"`.
         images: `[b, h, w, c]`, as it takes them.
         signature: Name of the signature.
-
-    Raises:
-        UserError: If no outputs come.
     """
     question = {"signature_name": signature, "inputs": images.tolist()}
     outputs = _ask(f"{model}:predict", question)["outputs"]

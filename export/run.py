@@ -143,11 +143,7 @@ def _load() -> Callable[..., None]:
 
 
 def load_model(path: Path) -> Any:
-    """Loads the model of a run folder, or a `.keras` file.
-
-    Raises:
-        UserError: If there is none, or it cannot be read.
-    """
+    """Loads the model of a run folder, or a `.keras` file."""
     import keras
 
     import tfcaps  # noqa: F401 (registers the layers)

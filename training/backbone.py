@@ -43,9 +43,6 @@ def load(name: str, folder: str | None, shape: Shape) -> keras.Model:
             file, as its name in the folder or as its path.
         folder: The folder, or `None`.
         shape: Rows, columns and channels of an image.
-
-    Raises:
-        UserError: If there is no such network, or it cannot be read.
     """
     if is_application(name):
         return application(name, shape)
@@ -73,9 +70,6 @@ def application(name: str, shape: Shape) -> keras.Model:
     Returns:
         A model from images in [0, 1] to the map. Its output layer has the name
         of the layer that makes the map.
-
-    Raises:
-        UserError: If the weights cannot be had, or images have two channels.
     """
     rows, columns, channels = shape
     if channels not in (1, 3):

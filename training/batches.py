@@ -119,9 +119,6 @@ def training_batches(
     """Returns batches of the inputs and targets that a model has.
 
     Images are changed at random as the settings say, or as `augment` does.
-
-    Raises:
-        UserError: If the size of a batch does not fit the devices.
     """
     if config.batch_size % shards:
         raise UserError(

@@ -36,9 +36,6 @@ def build(shape: tuple[int, int, int], file: Path | None = None) -> Any:
     Args:
         shape: Rows, columns and channels of an image.
         file: File of the weights. Defaults to the one of the package.
-
-    Raises:
-        UserError: If the package is not installed.
     """
     if file is None:
         check_installed(lite0=_PACKAGE)
@@ -93,11 +90,7 @@ def _convolved(
 
 
 def read(file: IO[bytes]) -> Weights:
-    """Returns the tensors by name of a file that `torch.save` wrote until 1.6.
-
-    Raises:
-        pickle.UnpicklingError: If it holds anything but tensors.
-    """
+    """Returns the tensors by name of a file that `torch.save` wrote until 1.6."""
     for _ in range(3):  # a magic number, a version, and facts on the machine
         _Tensors(file).load()
     tensors = _Tensors(file).load()

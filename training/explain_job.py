@@ -107,9 +107,6 @@ def find(paths: Sequence[Path], classes: Sequence[str]) -> list[Picture]:
         classes: Names of the classes. A picture in a folder of such a name,
             inside one of `paths`, is known to be of this class; where the name
             has a slash, the folder's has a hyphen.
-
-    Raises:
-        UserError: If a folder has no picture.
     """
     found: dict[Path, Picture] = {}
     of_folders = {name.replace("/", "-"): name for name in classes}
@@ -141,11 +138,7 @@ def read(
     *,
     skip_broken: bool = False,
 ) -> tuple[list[Picture], Images, Sentences]:
-    """Reads pictures as a network takes them, and prints what was changed.
-
-    Raises:
-        UserError: If a picture, or each of them, cannot be read.
-    """
+    """Reads pictures as a network takes them, and prints what was changed."""
     rows, columns, channels = shape
     if channels not in _MODES:
         raise UserError(

@@ -74,9 +74,6 @@ def cache_features(
         config: Settings of the run.
         kept: The maps, shared by the models of a run; at first empty. Or `None`
             for maps of zeros, which take no memory.
-
-    Raises:
-        UserError: If they do not fit on the disk.
     """
     layer = backbone_of(model)
     why = obstacle(model, config)

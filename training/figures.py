@@ -320,9 +320,6 @@ def names_of_types(folder: RunFolder, count: int) -> list[str]:
     """Returns the names of `count` types: by hand, else kinds, else numbers.
 
     A kind is that of the part on which most of a type's leaves lie.
-
-    Raises:
-        UserError: If `names.json` is no list of names.
     """
     try:
         text = (folder.path / "rem.json").read_text("utf-8")
@@ -341,11 +338,7 @@ def names_of_types(folder: RunFolder, count: int) -> list[str]:
 
 
 def names_by_hand(folder: RunFolder) -> dict[int, str]:
-    """Returns the names in `names.json`, none if there is no such file.
-
-    Raises:
-        UserError: If it is no list of names.
-    """
+    """Returns the names in `names.json`, none if there is no such file."""
     path = folder.path / NAMES
     try:
         names = {}

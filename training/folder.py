@@ -48,11 +48,7 @@ class RunFolder:
         self.served = path / "served"
 
     def create(self) -> None:
-        """Makes the folder, which says how the run is set up, or nothing.
-
-        Raises:
-            UserError: If it exists or cannot be made.
-        """
+        """Makes the folder, which says how the run is set up, or nothing."""
         if self.path.exists():
             raise UserError(
                 f"{self.path} exists and is not overwritten; give another "
@@ -72,11 +68,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
-        """Returns the folder of an earlier run, with its settings.
-
-        Raises:
-            UserError: If there is no such run.
-        """
+        """Returns the folder of an earlier run, with its settings."""
         try:
             settings = json.loads((path / "config.json").read_text("utf-8"))
             return cls(path, config_from(settings))
@@ -91,12 +83,7 @@ class RunFolder:
 
     @classmethod
     def resume(cls, path: Path) -> "RunFolder":
-        """Returns the folder of a run to go on with.
-
-        Raises:
-            UserError: If there is no such run, or it is not finished and was
-                begun on another backend or with settings that are gone.
-        """
+        """Returns the folder of a run to go on with."""
         folder = cls.open(path)
         about = path / "environment.json"
         if not (path / "rem.json").exists():
@@ -143,11 +130,7 @@ class RunFolder:
         put_in_place(staged, path)
 
     def load_model(self, name: str) -> keras.Model:
-        """Returns a model that `save_model` wrote.
-
-        Raises:
-            UserError: If there is none, or it cannot be read.
-        """
+        """Returns a model that `save_model` wrote."""
         path = self.model_path(name)
         if not path.is_file():
             raise UserError(f"{self.path} has no {path.name} yet.")
@@ -177,11 +160,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def _reading(self, name: str) -> Iterator[Path]:
-        """Gives the path of a file of the run to what reads it.
-
-        Raises:
-            UserError: If it is not there, or damaged.
-        """
+        """Gives the path of a file of the run to what reads it."""
         path = self.path / name
         try:
             yield path
@@ -247,11 +226,7 @@ class RunFolder:
 
 
 def read_model(path: Path) -> keras.Model:
-    """Returns the model in a `.keras` file, not compiled.
-
-    Raises:
-        UserError: If it cannot be read.
-    """
+    """Returns the model in a `.keras` file, not compiled."""
     try:
         return keras.saving.load_model(path, compile=False)
     except _UNREADABLE as error:

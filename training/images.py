@@ -67,9 +67,6 @@ def read(
         mode: `"L"` or `"RGB"` instead of what the file is.
         size: Rows and columns that it gets, as by `resize`, or `None` for its
             own. A large JPEG is not decoded finer than it takes.
-
-    Raises:
-        UserError: If it cannot be read, or has more than 16 bits per channel.
     """
     try:
         with _opened(path) as image:

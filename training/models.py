@@ -212,11 +212,7 @@ MODELS = {known.name: known for known in _NETWORKS}
 
 
 def network(name: str) -> Network:
-    """Returns the network called `name`.
-
-    Raises:
-        UserError: If there is none.
-    """
+    """Returns the network called `name`."""
     if name not in MODELS:
         raise UserError(
             f"unknown model {name!r}; the models are {', '.join(MODELS)}."

@@ -33,10 +33,6 @@ def build_for(
         config: Settings of the run.
         decoder: Bool. Whether it has a decoder. Defaults to whether one is
             trained with the capsules.
-
-    Raises:
-        UserError: If a name is unknown, the images do not fit, or there is no
-            such backbone.
     """
     mean, std = config.mean, config.std
     if backbones.is_application(config.backbone):
@@ -91,9 +87,6 @@ def build(
         std: Standard deviation of each channel, or of all.
         **arguments: Others of the network, such as `routing` or `part_types`;
             of `None` its own.
-
-    Raises:
-        UserError: If a name is unknown or the images do not fit.
     """
     known = network(name)
     given = {key: v for key, v in arguments.items() if v is not None}

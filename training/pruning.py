@@ -28,11 +28,7 @@ _SAMPLES = 1024
 def begin(
     model: keras.Model, config: Config, data: Data, batches: Batches
 ) -> None:
-    """Begins the strategy of the settings.
-
-    Raises:
-        UserError: If the strategy needs validation images and there are none.
-    """
+    """Begins the strategy of the settings."""
     _BEGIN[config.pruning](model, config, data, batches)
 
 
@@ -63,11 +59,7 @@ def _structured(
 
 
 def check_structured(model: keras.Model, config: Config) -> None:
-    """Begins it on a model that is not needed, before anything is trained.
-
-    Raises:
-        UserError: If nothing of the units may leave, or not so much of it.
-    """
+    """Begins it on a model that is not needed, before anything is trained."""
     schedule = polynomial_schedule(config, steps_per_epoch=1)
     try:
         rem.prune_structured(model, schedule)

@@ -63,11 +63,7 @@ class Results:
 
 
 def check_learnt(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Ends a run whose baseline has learnt nothing, before REM is trained.
-
-    Raises:
-        UserError: If its last row says so.
-    """
+    """Ends a run whose baseline has learnt nothing, before REM is trained."""
     if rows and rows[-1].get("learnt") is False:
         raise UserError(
             f"{rows[-1]['test_accuracy_quantized']:.1%} of the test images are "

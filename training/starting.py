@@ -20,11 +20,7 @@ _NOT_KEPT = ("bare", "force")
 
 
 def open_folder(options: argparse.Namespace) -> RunFolder:
-    """Returns the folder of a new run, or that of the run to resume.
-
-    Raises:
-        UserError: If a flag contradicts that run, or others.
-    """
+    """Returns the folder of a new run, or that of the run to resume."""
     given = {
         name: value
         for name in configs.settings_of()
@@ -96,12 +92,7 @@ def how_to_resume(options: argparse.Namespace, path: Path) -> str:
 
 
 def check_fit(data: Data, config: Config) -> keras.Model:
-    """Builds the network once, before anything is written, and returns it.
-
-    Raises:
-        UserError: If it does not fit the images, or levels, pruning, shift or
-            the network to start from do not fit it.
-    """
+    """Builds the network once, before anything is written, and returns it."""
     model = networks.build_for(data, config, decoder=config.decoder != "none")
     if (start := network(config)) is not None:
         model = begin_with(networks.build_for(data, config), start)
@@ -116,11 +107,7 @@ def check_fit(data: Data, config: Config) -> keras.Model:
 
 
 def network(config: Config) -> keras.Model | None:
-    """Returns the network that another run ended with, or `None` without one.
-
-    Raises:
-        UserError: If there is no such run, or it is not finished.
-    """
+    """Returns the network that another run ended with, or `None` without one."""
     if config.start_from is None:
         return None
     run = _finished(config.start_from)
@@ -144,9 +131,6 @@ def begin_with(model: keras.Model, start: keras.Model) -> keras.Model:
 
     If that one is smaller, since its filters or types of capsules were pruned
     or types were to spare, it is that one itself, in float32.
-
-    Raises:
-        UserError: If it is another network, or one for other images.
     """
     own, other = map(_about, (model, start))
     weights, given = (

@@ -59,11 +59,7 @@ class FinishedRun:
 
 
 def read(path: Path) -> list[FinishedRun]:
-    """Returns the finished runs that a path leads to.
-
-    Raises:
-        UserError: If there is no finished run, or a file is broken.
-    """
+    """Returns the finished runs that a path leads to."""
     for file in (path, path / FILE_NAME):
         if file.is_file():
             return read_file(file)
@@ -82,12 +78,7 @@ def read(path: Path) -> list[FinishedRun]:
 
 
 def read_file(path: Path) -> list[FinishedRun]:
-    """Returns the runs of a `runs.jsonl`, in the order of its lines.
-
-    Raises:
-        UserError: If there is no such file, or a line is not that of a run. It
-            says which line.
-    """
+    """Returns the runs of a `runs.jsonl`, in the order of its lines."""
     if not path.is_file():
         raise UserError(f"there is no {path}.")
     runs = []
@@ -116,9 +107,6 @@ def add(path: Path, runs: Iterable[FinishedRun]) -> None:
 
     A run takes the place of one with the same name and seed; all others stay.
     Where the data lay is left out. The file appears complete or not at all.
-
-    Raises:
-        UserError: If the file that is there is broken.
     """
     before = read_file(path) if path.exists() else []
     merged = {run.key: run for run in (*before, *runs)}

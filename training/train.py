@@ -78,9 +78,6 @@ def train_model(
         The trained model, stripped of pruning, compacted if that was
         structured, and in float32 whatever it was trained in; None but in the
         first process.
-
-    Raises:
-        UserError: If the loss becomes infinite or not a number.
     """
     config = folder.config.of(name)
     if folder.model_path(name).exists():
@@ -187,11 +184,7 @@ def fit(
     callbacks: Sequence[keras.callbacks.Callback],
     epochs: int,
 ) -> None:
-    """Trains a compiled model on its batches.
-
-    Raises:
-        UserError: If its loss or a weight becomes infinite or not a number.
-    """
+    """Trains a compiled model on its batches."""
     starter = keras.callbacks.LambdaCallback(
         on_epoch_begin=lambda epoch, logs: batches.start_epoch(epoch)
     )
@@ -207,11 +200,7 @@ def fit(
 def stop_on_validation(
     name: str, folder: RunFolder, setup: Setup
 ) -> StopOnValidation:
-    """Returns what ends the training of a model by its validation images.
-
-    Raises:
-        UserError: If there are no validation images.
-    """
+    """Returns what ends the training of a model by its validation images."""
     batches, split = setup.batches, setup.data.validation
     if not len(split.labels):
         raise UserError(

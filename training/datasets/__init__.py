@@ -47,9 +47,6 @@ def load(
             training images, or `None`. Those are for `Batches` to cut.
         skip_broken: Leave out files of a folder that cannot be read.
         seed: Draws other images of the same figures, letters or kanji.
-
-    Raises:
-        UserError: If there is no such data set or it is not usable.
     """
     check(name, data_dir)
     if not 0.0 <= validation < 1.0:

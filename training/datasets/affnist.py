@@ -33,11 +33,7 @@ _SCALES = (0.8, 1.2)  # drawn for rows and for columns
 def load(
     data_dir: str | None, validation: float, *, mnist: Data | None = None
 ) -> Data:
-    """Loads affNIST's test set, with expanded MNIST for training.
-
-    Raises:
-        UserError: If there is no such file or it is something else.
-    """
+    """Loads affNIST's test set, with expanded MNIST for training."""
     path = Path(data_dir or ".") / "test.mat"
     if data_dir is None or not path.is_file():
         raise UserError(

@@ -59,9 +59,6 @@ class Data:
         """The parts that classes share, `tfcaps.shared_parts.SharedParts`.
 
         They are found in some thousands of the training images.
-
-        Raises:
-            UserError: If there are none.
         """
         from tfcaps import shared_parts
 
@@ -206,9 +203,6 @@ def checked(
 
     Grey images get a channel, those that are not uint8 become float32, and a
     column of labels becomes a vector.
-
-    Raises:
-        UserError: If they cannot.
     """
     parts = {"training": train, "test": test, **(others or {})}
     splits: dict[str, Split] = {}

@@ -186,10 +186,6 @@ def read(character: str, folder: Path | None = None) -> Character:
     Args:
         character: A character that consists of `COMPONENTS` alone.
         folder: Folder of SVG files. Defaults to that of the package `kanjivg`.
-
-    Raises:
-        UserError: If the package or the character is missing, or the character
-            has other components.
     """
     path = (folder or _folder()) / f"{ord(character):05x}.svg"
     if not path.is_file():

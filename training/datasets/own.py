@@ -130,12 +130,7 @@ def is_listed(path: Path) -> bool:
 
 
 def list_pictures(path: Path) -> Listing:
-    """Lists the pictures of a folder or a CSV file.
-
-    Raises:
-        UserError: If a CSV file is not usable; the sentence names the line. Of
-            a folder nothing is refused here.
-    """
+    """Lists the pictures of a folder or a CSV file."""
     if not path.is_dir():
         pictures = tuple(_of_csv(path))
         names = sorted({picture.label for picture in pictures})
@@ -245,10 +240,6 @@ def _unique(found: Listing, *, skip_broken: bool) -> Listing:
     """Returns the listing with each picture once, by the bytes of its file.
 
     The second of a class would stand in training and test images.
-
-    Raises:
-        UserError: If the same picture is of several classes, unless such
-            pictures are to be left out.
     """
     by_bytes = collections.defaultdict(list)
     for picture in found.pictures:

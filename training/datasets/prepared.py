@@ -34,9 +34,6 @@ def load(name: str, data_dir: str | None, size: int | None = None) -> Data:
     """Loads a data set of images and class labels.
 
     Images of different sizes get `size` rows and columns.
-
-    Raises:
-        UserError: If there is no such data set or it is not usable.
     """
     builder = builder_of(name, data_dir)
     import tensorflow_datasets as tfds
