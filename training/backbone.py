@@ -38,11 +38,8 @@ _TOO_SMALL = re.compile(r"Input size must be at least (\d+)")
 def load(name: str, folder: str | None, shape: Shape) -> keras.Model:
     """Loads a trained network without its top.
 
-    Args:
-        name: Of `keras.applications`, or `efficientnet_lite0`; or a `.keras`
-            file, as its name in the folder or as its path.
-        folder: The folder, or `None`.
-        shape: Rows, columns and channels of an image.
+    Its name is one of `keras.applications`, `efficientnet_lite0`, or that of a
+    `.keras` file, by itself or in the folder.
     """
     if is_application(name):
         return application(name, shape)
@@ -65,11 +62,8 @@ def is_application(name: str | None) -> bool:
 def application(name: str, shape: Shape) -> keras.Model:
     """Returns a network up to the deepest feature map with enough positions.
 
-    For images that are too small for it, it is one for the smallest it takes.
-
-    Returns:
-        A model from images in [0, 1] to the map. Its output layer has the name
-        of the layer that makes the map.
+    It takes images in [0, 1]; its last layer has the name of the one that makes
+    the map. For images that are too small it is one for the smallest it takes.
     """
     rows, columns, channels = shape
     if channels not in (1, 3):
@@ -161,7 +155,6 @@ def build(
     """Returns a network that has a name, without its top.
 
     Raises:
-        UserError: If the weights cannot be had.
         ValueError: If the images are too small.
     """
     if name == efficientnet_lite0.NAME:

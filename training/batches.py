@@ -35,15 +35,14 @@ class Batches(keras.utils.PyDataset):
         labels: Class indices `[n]`.
         batch_size: Images in a batch; the last one may have fewer.
         seed: Seed of order and augmentation, or `None` to keep the order.
-        augment: Random changes of the images. Defaults to none.
+        augment: Random changes of the images.
         shards: Each batch has a multiple of this many images; what is left of
-            an epoch is left out. Defaults to `1`.
-        process: Pair of which process this is, from 0, and how many there are.
-            Each takes its part of every batch. Defaults to a single one.
-        arrange: Function from images and labels to what a batch is, such as the
-            inputs and targets of a model. Defaults to images and labels.
-        balanced: Repeat images of rare classes, so that an epoch has as many of
-            each class. Defaults to `False`.
+            an epoch is left out.
+        process: Which process this is, from 0, and how many there are; each
+            takes its part of every batch.
+        arrange: Function from images and labels to the inputs and targets of a
+            model, where these are others.
+        balanced: Repeat images of rare classes, until all are as frequent.
     """
 
     def __init__(

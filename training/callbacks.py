@@ -135,9 +135,9 @@ class StopOnValidation(keras.callbacks.Callback):
     Args:
         batches: Validation batches, as the model is trained on.
         path: The file.
-        patience: Int. Epochs without a lower loss.
+        patience: Epochs without a lower loss.
         best: File for the weights of the epoch with the lowest loss, ending in
-            `.weights.h5`. Defaults to `None`, which keeps none.
+            `.weights.h5`; without, none are kept.
     """
 
     def __init__(
@@ -219,8 +219,8 @@ class Measure(StepClock):
         name: Name of the model.
         network: From images to class lengths.
         test: The test images, of which some are measured.
-        epochs: Int. Those of the training.
-        folder: Where the measures go, and the settings.
+        epochs: Those of the training.
+        folder: The settings, and where the measures go.
     """
 
     def __init__(

@@ -52,24 +52,15 @@ _METAVARS = {int: "N", float: "NUMBER", str: "NAME"}
 
 
 class Setting(NamedTuple):
-    """All that is known of a setting besides its name, type and default.
+    """All that is known of a setting besides its name, type and default."""
 
-    Attributes:
-        about: What it is; the help of its flag. Without there is no flag.
-        limits: Least and greatest value, the latter `None` for any.
-        choices: The values it may have; none for any.
-        metavar: Stands for the value in `--help`. Defaults to one for its type.
-        read: Function from the flag's text to the value. Defaults to the one
-            for its type, within the limits.
-        before: Its value before there was this setting, if that is not its
-            default: the one of a saved file that predates it.
-    """
-
-    about: str = ""
-    limits: tuple[float, float | None] | None = None
-    choices: tuple[str, ...] = ()
-    metavar: str | None = None
+    about: str = ""  # the help of its flag; without there is none
+    limits: tuple[float, float | None] | None = None  # least and greatest
+    choices: tuple[str, ...] = ()  # the values it may have; none for any
+    metavar: str | None = None  # stands for the value in `--help`
+    # From the flag's text to the value, where that is not as its type says.
     read: Callable[[str], Any] | None = None
+    # Its value in saved files that predate it, where that is not the default.
     before: Any = None
 
 

@@ -13,11 +13,6 @@ def load(
 
     Preparation and augmentation are those of the data set's protocol, or follow
     from the pictures of a folder.
-
-    Args:
-        dataset: What `--dataset` names.
-        model: What `--model` names, or `None`.
-        backbone: What `--backbone` names, or `None`.
     """
     names_parts = model in (None, presets.CONSTELLATION)
     if backbone is not None and names_parts:

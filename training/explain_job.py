@@ -39,13 +39,7 @@ class Picture(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The answer of a network to a picture.
-
-    Attributes:
-        picture: The picture.
-        classes: The names of the longest class and of the second longest.
-        lengths: Their lengths.
-    """
+    """The longest class of a picture and the second longest."""
 
     picture: Picture
     classes: tuple[str, str]
@@ -102,11 +96,8 @@ def explain(options: argparse.Namespace) -> None:
 def find(paths: Sequence[Path], classes: Sequence[str]) -> list[Picture]:
     """Returns the pictures in files and folders, and folders in these.
 
-    Args:
-        paths: Files and folders.
-        classes: Names of the classes. A picture in a folder of such a name,
-            inside one of `paths`, is known to be of this class; where the name
-            has a slash, the folder's has a hyphen.
+    One in an inner folder that is called like a class is known to be of it;
+    where the name has a slash, the folder's has a hyphen.
     """
     found: dict[Path, Picture] = {}
     of_folders = {name.replace("/", "-"): name for name in classes}

@@ -197,13 +197,7 @@ def right_and_wrong(
 
 
 def spread(order: Array, classes: Array, most: int) -> Array:
-    """Returns the first in an order, every class before one comes twice.
-
-    Args:
-        order: Images in their order, `[m]`.
-        classes: What each is, `[n]`.
-        most: Int. How many are returned.
-    """
+    """Returns the first in an order, every class before one comes twice."""
     seen: Counter[int] = Counter()
     rounds = []
     for k in order:
@@ -244,10 +238,8 @@ def named_trees(
 ) -> Figures:
     """Returns pictures of two test images that the last model names rightly.
 
-    It also keeps what the types look like, for `training/explain.py`.
-
-    Returns:
-        Nothing if the children have no places, or there is no test image.
+    It also keeps what the types look like, for `training/explain.py`. Without
+    places of the children, or test images, it returns nothing.
     """
     model = list(models.values())[-1]
     most = min(_AVERAGED, max(1, _NUMBERS // int(np.prod(data.image_shape))))

@@ -179,12 +179,8 @@ class RunFolder:
     ) -> None:
         """Writes `rem.json`, and the dictionaries of each model.
 
-        Args:
-            reports: One for each model, on the test images.
-            tests: For each model what was measured besides, by the name of the
-                test set.
-            seconds: What training and measuring took. Defaults to what the file
-                says, if it is there.
+        `tests` are what was measured besides, by model and test set. Where the
+        `seconds` of the run are not known, they are those of the file.
         """
         result = self.path / "rem.json"
         if seconds is None and result.exists():

@@ -24,14 +24,8 @@ class Images:
     """Images that become float32 in [0, 1] when they are taken.
 
     `images[rows]` is an array that a network takes. `rows` are indices, a mask
-    or a slice; `images[:]` takes all.
-
-    Attributes:
-        pixels: The images as they were read, `[n, h, w, c]`, uint8, or float in
-            [0, 1]; in memory or on disk. For what changes or shows pixels.
-
-    Raises:
-        TypeError: If the pixels are neither uint8 nor floats.
+    or a slice; `images[:]` takes all. `pixels` are as they were read, uint8, or
+    float in [0, 1], `[n, h, w, c]`; in memory or on disk.
     """
 
     pixels: Pixels
@@ -63,12 +57,7 @@ class Images:
 
 
 class Split(NamedTuple):
-    """The images of a part of a data set, and their labels.
-
-    Attributes:
-        images: The images.
-        labels: Class indices `[n]`, integers.
-    """
+    """The images of a part of a data set, and their classes `[n]`, integers."""
 
     images: Images
     labels: Array

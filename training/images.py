@@ -34,14 +34,9 @@ def files_in(folder: Path) -> list[Path]:
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-    """What a file says of its image.
+    """What a file says of its image."""
 
-    Attributes:
-        size: Width and height, before it is turned upright.
-        is_grey: Whether it has no colours.
-    """
-
-    size: tuple[int, int]
+    size: tuple[int, int]  # width and height, before it is turned upright
     is_grey: bool
 
 
@@ -62,11 +57,8 @@ def read(
     What is transparent becomes white; a camera's picture stands upright; of an
     animation it is the first image; 16 bits of grey become 8.
 
-    Args:
-        path: The file.
-        mode: `"L"` or `"RGB"` instead of what the file is.
-        size: Rows and columns that it gets, as by `resize`, or `None` for its
-            own. A large JPEG is not decoded finer than it takes.
+    With a mode, `"L"` or `"RGB"`, it is that; with a size it gets so many rows
+    and columns, for which a large JPEG is not decoded finer than it takes.
     """
     try:
         with _opened(path) as image:
@@ -125,10 +117,6 @@ def resize(images: Pixels, size: int | tuple[int, int]) -> Pixels:
 
     The whole image is kept; where it becomes smaller, all the pixels that fall
     together are averaged.
-
-    Args:
-        images: As they were read.
-        size: Rows and columns, or both in one number.
     """
     sides = (size, size) if isinstance(size, int) else size
     if images.shape[1:3] == sides:

@@ -28,11 +28,7 @@ def build_for(
 ) -> keras.Model:
     """Returns the network of the settings, not compiled.
 
-    Args:
-        data: Images and classes.
-        config: Settings of the run.
-        decoder: Bool. Whether it has a decoder. Defaults to whether one is
-            trained with the capsules.
+    It has a decoder if one is trained with the capsules, or as `decoder` tells.
     """
     mean, std = config.mean, config.std
     if backbones.is_application(config.backbone):
@@ -76,14 +72,13 @@ def build(
     Args:
         name: A name in `MODELS`.
         shape: Rows, columns and channels of an image.
-        classes: Int. Number of classes.
-        shared: The parts that a network of parts begins with. Defaults to none.
+        classes: Number of classes.
+        shared: The parts that a network of parts begins with.
         backbone: Trained network whose feature map takes the place of the first
-            convolution, frozen. Defaults to none.
-        decoder: Bool. Add the network's decoder. Defaults to `False`.
+            convolution, frozen.
+        decoder: Add the network's decoder.
         mean: Mean of each channel, or of all; with it the network standardises
-            its images, so that whoever asks it sends raw ones. Defaults to no
-            standardisation.
+            its images, so that whoever asks it sends raw ones.
         std: Standard deviation of each channel, or of all.
         **arguments: Others of the network, such as `routing` or `part_types`;
             of `None` its own.

@@ -39,13 +39,8 @@ _SHIFT = 0.1
 def get_config(dataset: str, model: str | None = None) -> Config | None:
     """Returns the settings for a folder or a CSV file of pictures.
 
-    Args:
-        dataset: The folder or file.
-        model: What `--model` names. Only the network that is chosen here gets
-            losses that need positions.
-
-    Returns:
-        `None` if it has no pictures, or such that are too small for parts.
+    They are `None` without pictures, or of such that are too small for parts.
+    Only the network that is chosen here gets losses that need positions.
     """
     found = own.survey(Path(dataset))
     if found is None:

@@ -133,12 +133,7 @@ def with_losses(config: Config, model: str | None = None) -> Config:
 
     Losses and pruning are those that were chosen on digits. Without the
     counterfactual loss the trees of such a network are few and clear, and it
-    does not use them.
-
-    Args:
-        config: The settings of a data set.
-        model: What `--model` names, or `None`. Those of other networks are
-            returned as they are.
+    does not use them. Settings of other networks are returned as they are.
     """
     if model not in (None, SMALL):
         return config

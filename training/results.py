@@ -38,17 +38,11 @@ _EXAMPLES = {"figures": "docs/guides/figure.png"}
 
 @dataclasses.dataclass(frozen=True)
 class Results:
-    """What a run has trained and measured.
-
-    Attributes:
-        models: The trained models by name.
-        reports: One for each model, on the test images.
-        tests: For each model what was measured besides, by test.
-    """
+    """What a run has trained and measured, by model."""
 
     models: Mapping[str, keras.Model]
-    reports: Reports
-    tests: Mapping[str, Mapping[str, Any]]
+    reports: Reports  # on the test images
+    tests: Mapping[str, Mapping[str, Any]]  # what was measured besides
 
     @property
     def sentences(self) -> list[str]:
@@ -121,11 +115,8 @@ def measure_parts(model: keras.Model, data: Data) -> rem.NamedParts | None:
     """Measures whether the trees of a model name known parts.
 
     Trees are those of the first 2,000 test images at most, with couplings as
-    they are.
-
-    Returns:
-        Measures of the types alone if the data have no masks or no image a
-        part, and `None` if the children have no positions or there is no image.
+    they are. Without masks, or parts in them, the types alone are measured, and
+    nothing if the children have no positions or there is no image.
     """
     images = data.test.images[:_LOOKED_AT]
     if not len(images):

@@ -107,7 +107,7 @@ def check_fit(data: Data, config: Config) -> keras.Model:
 
 
 def network(config: Config) -> keras.Model | None:
-    """Returns the network that another run ended with, or `None` without one."""
+    """Returns the network that another run ended with, if there is one."""
     if config.start_from is None:
         return None
     run = _finished(config.start_from)

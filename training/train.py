@@ -36,20 +36,13 @@ from training.image_data import Array
 class Setup(NamedTuple):
     """A model that is compiled and has its batches.
 
-    Attributes:
-        model: The whole network.
-        trained: The same, or a model of its layers with further outputs. On a
-            frozen backbone whose features are cached, it begins behind that.
-        network: The trainable part, from images or cached features to class
-            lengths.
-        data: Images and labels, or features and labels.
-        batches: The training batches.
-        config: Settings of this training.
+    On a frozen backbone whose features are cached, all but the whole `model`
+    begin behind that.
     """
 
     model: keras.Model
-    trained: keras.Model
-    network: keras.Model
+    trained: keras.Model  # with the outputs that losses need
+    network: keras.Model  # to class lengths alone
     data: Data
     batches: Batches
     config: Config
@@ -68,11 +61,9 @@ def train_model(
     Args:
         name: `"baseline"`, or `"rem"` for pruning and decay.
         data: Images and labels.
-        folder: Settings of the run, and where the model, its back-up and its
-            metrics go.
-        strategy: What `make_strategy` returned.
-        kept: Features that the models of a run share, see
-            `features.cache_features`. Defaults to none yet.
+        folder: Settings of the run, and where what is written goes.
+        strategy: That of `make_strategy`.
+        kept: As in `features.cache_features`.
 
     Returns:
         The trained model, stripped of pruning, compacted if that was
@@ -145,14 +136,8 @@ def prepare(
 ) -> Setup:
     """Builds and compiles a model in the strategy's scope, and begins pruning.
 
-    Args:
-        name: As in `train_model`.
-        data: Images and labels.
-        config: Settings of this training.
-        strategy: What `make_strategy` returned.
-        start: A trained network whose weights it begins with. Defaults to
-            `None`, which draws them.
-        kept: As in `features.cache_features`. Defaults to `None`.
+    It begins with the weights of the trained network `start`, or draws them;
+    `kept` is as in `features.cache_features`, the rest as in `train_model`.
     """
     # The same weights at the start and the same batches for every model.
     keras.utils.set_random_seed(config.seed)

@@ -79,17 +79,10 @@ def random_map(draw: np.random.Generator) -> Array:
 
 
 def transform(image: Array, forward: Array, draw: np.random.Generator) -> Array:
-    """Sends a digit through a map, bilinear, and moves it.
+    """Sends a digit `[h, w, 1]` through a map `[2, 2]`, bilinear, and moves it.
 
-    Its place is drawn among all those where none of its pixels falls off.
-
-    Args:
-        image: Digit `[h, w, 1]`, uint8, not all 0.
-        forward: Matrix of the map, `[2, 2]`.
-        draw: Where the place comes from.
-
-    Returns:
-        Image `[40, 40, 1]`, uint8.
+    The place in the new image, `[40, 40, 1]`, is drawn among all those where
+    none of its pixels falls off.
     """
     from scipy import ndimage
 

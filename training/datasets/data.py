@@ -21,28 +21,17 @@ SEEDS = 1000  # from one set of drawn images to the next
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """A data set in memory.
-
-    Attributes:
-        name: What to call it.
-        train: Images and labels.
-        validation: The same, held out of the training images; it may be empty.
-        test: The same for testing.
-        class_names: One for each class.
-        others: Further test sets by name, such as `familiar` viewpoints.
-        masks: What the pixels of the test images belong to, or `None` if that
-            is not known.
-        left_out: A sentence for each file that could not be read.
-    """
+    """A data set in memory."""
 
     name: str
     train: Split
-    validation: Split
+    validation: Split  # held out of the training images; it may be empty
     test: Split
     class_names: tuple[str, ...]
+    # Further test sets by name, such as `familiar` viewpoints.
     others: Mapping[str, Split] = dataclasses.field(default_factory=dict)
-    masks: Masks | None = None
-    left_out: tuple[str, ...] = ()
+    masks: Masks | None = None  # of the test images, where they are known
+    left_out: tuple[str, ...] = ()  # a sentence for each file
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -139,12 +128,9 @@ def drawn(
 ) -> Callable[..., Data]:
     """Returns what makes a data set of images that are drawn.
 
-    Args:
-        name: What to call it.
-        draw: Draws so many images by a seed, with labels and masks.
-        class_names: Returns a name for each class.
-        first_seed: Seed of the training images; the next is that of testing.
-        counts: Training images, those held out among them, and test images.
+    `draw` draws so many images by a seed, with labels and masks. That of the
+    training images is `first_seed`, the next that of testing; `counts` are how
+    many there are of both.
     """
 
     def generate(
@@ -170,16 +156,16 @@ def drawn(
 def hold_out(
     images: Array, labels: Array, share: float
 ) -> tuple[Arrays, Arrays]:
-    """Splits off the same share of each class, the same at every call.
-
-    A class gives at least one image and keeps at least one.
-    """
+    """Splits off the same share of each class, the same at every call."""
     kept, held = held_out(labels, share)
     return (images[kept], labels[kept]), (images[held], labels[held])
 
 
 def held_out(labels: Array, share: float) -> tuple[Array, Array]:
-    """Returns which images `hold_out` keeps, and which it splits off."""
+    """Returns which images `hold_out` keeps, and which it splits off.
+
+    A class gives at least one image and keeps at least one.
+    """
     order = np.random.default_rng(0).permutation(len(labels))
     by_class = [order[labels[order] == j] for j in np.unique(labels)]
     cuts = [

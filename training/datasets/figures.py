@@ -159,7 +159,6 @@ def draw(
     kinds = np.where(present, kinds, -1)
     centres = np.where(present[..., np.newaxis], centres, np.nan)
     return (images, labels), Masks(
-        np.any(things[:, :slots], axis=1),
         things[:, :slots],
         things[:, slots:],
         kinds=kinds[:, :slots],

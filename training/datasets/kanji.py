@@ -101,20 +101,15 @@ _UNSEEN_SEED = 33
 class Character(NamedTuple):
     """The strokes of a character, and what they belong to.
 
-    Attributes:
-        name: Names of its components: `a b` is a left of b, `a / b` above b.
-        kinds: Index of each component in `COMPONENTS`, in the order of writing.
-        strokes: Row and column of points along each stroke, `[points, 2]`, in
-            units of KanjiVG.
-        owners: Which of the components each stroke belongs to.
-        types: The type of each stroke by its first sign, such as `㇐`.
+    Its name has its components: `a b` is a left of b, `a / b` above b. Strokes
+    are row and column of points along them, `[points, 2]`, in units of KanjiVG.
     """
 
     name: str
-    kinds: tuple[int, ...]
+    kinds: tuple[int, ...]  # of its components, which index `COMPONENTS`
     strokes: tuple[Array, ...]
-    owners: tuple[int, ...]
-    types: tuple[str, ...]
+    owners: tuple[int, ...]  # the component of each stroke
+    types: tuple[str, ...]  # the first sign of each stroke's type, such as ㇐
 
 
 def unseen(seed: int = 0, count: int = 1000) -> tuple[Arrays, Masks]:
@@ -181,11 +176,9 @@ generate = drawn(
 
 
 def read(character: str, folder: Path | None = None) -> Character:
-    """Returns a character of KanjiVG.
+    """Returns a character of KanjiVG, which consists of `COMPONENTS` alone.
 
-    Args:
-        character: A character that consists of `COMPONENTS` alone.
-        folder: Folder of SVG files. Defaults to that of the package `kanjivg`.
+    The SVG files are those of the package `kanjivg`, or of a folder.
     """
     path = (folder or _folder()) / f"{ord(character):05x}.svg"
     if not path.is_file():
@@ -328,17 +321,10 @@ def _moved(
     count: int,
     rng: np.random.Generator,
 ) -> Array:
-    """Changes strokes, components and characters, and puts them on an image.
+    """Changes strokes, components and characters, and puts them on images.
 
-    Args:
-        points: Row and column along all strokes, `[points, 2]`.
-        stroke: The stroke of each point.
-        owner: The component of each point.
-        count: Number of images.
-        rng: What is drawn.
-
-    Returns:
-        Row and column in pixels, `[n, points, 2]`.
+    Of points along all strokes, `[points, 2]`, with the stroke and component of
+    each, it returns row and column in pixels, `[n, points, 2]`.
     """
     moved = np.broadcast_to(points, (count, *points.shape))
     for groups, (scales, angle, shift) in (
@@ -376,10 +362,8 @@ def _turned(points: Array, scales: Array, angles: Array) -> Array:
 def _coverage(points: Array, radius: Array, part: Array) -> Array:
     """Returns the share of each pixel under each part's strokes.
 
-    Args:
-        points: Row and column of points along strokes, `[n, points, 2]`.
-        radius: Half of the strokes' width at each point, `[n, points]`.
-        part: The part of each point, `[points]`.
+    These go through points `[n, points, 2]`, where half of their width is the
+    radius, `[n, points]`; `part` is the part of each point, `[points]`.
     """
     side, parts = SIZE + 2 * _REACH, part.max() + 1
     nearest = np.rint(points).astype(np.int64)
@@ -403,10 +387,8 @@ def _coverage(points: Array, radius: Array, part: Array) -> Array:
 def _regions(points: Array, owner: Array, inked: Array) -> Array:
     """Returns the boxes around components, in which no pixel is of two.
 
-    Args:
-        points: As in `_coverage`.
-        owner: The component of each point.
-        inked: The pixels of each component's strokes, `[n, parts, h, w]`.
+    Points are as in `_coverage`, with the component of each, and `inked` the
+    pixels of each component's strokes, `[n, parts, h, w]`.
     """
     grid = np.arange(SIZE)
     inside = np.empty(inked.shape, bool)

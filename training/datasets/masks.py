@@ -9,13 +9,12 @@ from training.image_data import Array, Rows
 
 @dataclasses.dataclass(frozen=True)
 class Masks:
-    """The pixels of objects, of their parts, and of what belongs to nothing.
+    """The pixels of the parts of objects, and of what belongs to nothing.
 
     All masks are bool, and True where the thing is. A mask of a part that an
     image does not have is False everywhere.
 
     Attributes:
-        object: What the label names, `[n, h, w]`.
         parts: The parts that the object is made of, `[n, parts, h, w]`.
         loose: Parts or pieces that belong to no object, `[n, pieces, h, w]`;
             `pieces` may be 0.
@@ -30,7 +29,6 @@ class Masks:
         kind_names: What the kinds are called.
     """
 
-    object: Array
     parts: Array
     loose: Array
     kinds: Array | None = None
@@ -50,7 +48,6 @@ class Masks:
         """Returns the masks of objects beside which nothing is loose."""
         nothing = np.zeros((len(parts), 0, *parts.shape[2:]), bool)
         return cls(
-            object=np.any(parts, axis=1),
             parts=parts,
             loose=nothing,
             kinds=kinds,
@@ -59,6 +56,11 @@ class Masks:
             loose_centres=centres if centres is None else centres[:, :0],
             kind_names=kind_names,
         )
+
+    @property
+    def object(self) -> Array:
+        """What the label names, `[n, h, w]`."""
+        return np.any(self.parts, axis=1)
 
     def __getitem__(self, rows: Rows) -> "Masks":
         """Returns the masks of some images."""

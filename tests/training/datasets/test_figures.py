@@ -44,7 +44,6 @@ def test_all_classes_are_equally_many_and_mixed(drawn):
 def test_masks_are_of_the_kinds_at_their_slots(drawn):
     (_, labels), masks = drawn
     assert masks.parts.shape == (300, 5, 32, 32)
-    np.testing.assert_array_equal(masks.object, masks.parts.any(axis=1))
     areas = masks.parts.sum(axis=(2, 3))
     kinds = np.array(FIVE.figures)[labels]
     for kind, area in (("bar", 16), ("disc", 30), ("square", 31)):

@@ -35,7 +35,6 @@ def masks_of(images):
     levels = np.stack([grey == np.float32(k) for k in (0.4, 0.5)], axis=1)
     own = grey == np.float32(0.9)
     return Masks(
-        own,
         own[:, np.newaxis],
         levels,
         kinds=np.round(10 * grey[:, :1, 0]).astype(int),
@@ -55,7 +54,6 @@ def assert_same(found, wanted):
 
 def test_masks_are_reduced_with_their_images(data):
     few = data.reduced(7)
-    assert few.masks.object.shape == (7, 6, 6)
     assert_same(few.masks, masks_of(few.test.images.pixels))
 
 
