@@ -116,13 +116,9 @@ def warped(
 ) -> Pixels:
     """Looks up the pixels of new images in old ones; bilinear.
 
-    Args:
-        images: Images as they were read.
-        maps: For each image `[n, 2, 2]`: a new place, row and column from the
-            middle, times it is the old place.
-        offsets: What is added to old places, `[n, 2]`, in pixels.
-        fill: What places outside of an image show: its nearest pixel, `"edge"`,
-            or `"black"`.
+    A new place, row and column from the middle, times the map of its image,
+    `[n, 2, 2]`, plus the offset `[n, 2]` in pixels is the old place. Places
+    outside of an image show its nearest pixel, `"edge"`, or `"black"`.
     """
     sides = np.array(images.shape[1:3])
     middle = (sides - 1) / 2

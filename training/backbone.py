@@ -13,10 +13,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from cli import UserError
+from cli import UserError, read_model
 from tfcaps.models.backbone import ReverseChannels
 from training import efficientnet_lite0
-from training.folder import read_model
 
 Shape = tuple[int, int, int]
 

@@ -168,16 +168,6 @@ def measured_at_once(network: keras.Model) -> int:
     return int(np.clip(_COUPLINGS // couplings, 1, _MEASURED))
 
 
-def check_shift(data: Data, config: Config) -> None:
-    """Raises `UserError` if images can be moved out of sight."""
-    rows, columns = data.image_shape[:2]
-    if config.shift >= min(rows, columns):
-        raise UserError(
-            f"--shift {config.shift} can move images of {rows}x{columns} out "
-            "of sight: give fewer pixels."
-        )
-
-
 def stream(batches: Batches) -> Any:
     """Returns batches in a form that `fit` reads without long pauses.
 

@@ -130,14 +130,8 @@ class StopOnValidation(keras.callbacks.Callback):
 
     The losses of all epochs are kept in a file, so that a resumed training
     stops where an uninterrupted one would have stopped; Keras' `EarlyStopping`
-    begins anew.
-
-    Args:
-        batches: Validation batches, as the model is trained on.
-        path: The file.
-        patience: Epochs without a lower loss.
-        best: File for the weights of the epoch with the lowest loss, ending in
-            `.weights.h5`; without, none are kept.
+    begins anew. The weights of the epoch with the lowest loss are kept in the
+    file `best`, ending in `.weights.h5`, if there is to be one.
     """
 
     def __init__(
@@ -213,14 +207,8 @@ class Measure(StepClock):
     """Measures a network every few epochs, for `metrics.jsonl`.
 
     It does after the first epoch and the last one too, also where the training
-    stops early: what stops it must stand before this callback.
-
-    Args:
-        name: Name of the model.
-        network: From images to class lengths.
-        test: The test images, of which some are measured.
-        epochs: Those of the training.
-        folder: The settings, and where the measures go.
+    stops early: what stops it must stand before this callback. The network is
+    that from images to class lengths.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from cli import UserError, version_of
+from cli import UserError, read_model, version_of
 from tfcaps.files import put_in_place, write_atomically
 from tfcaps.rem import Report
 from training import devices
@@ -32,8 +32,6 @@ _PACKAGES = (
     "tensorflow-datasets",
     "jax",
 )
-# What Keras raises for a broken file.
-_UNREADABLE = (ValueError, OSError, KeyError, TypeError, BadZipFile)
 # What `write_atomically`, `save_model` and an export were writing.
 _LEFTOVER = re.compile(r"\.(.+\.\w+-[a-z0-9_]{8}|staged-.+|publish-.+)")
 
@@ -168,7 +166,7 @@ class RunFolder:
             raise UserError(
                 f"{self.path} has no {name} yet; the run is not finished."
             ) from error
-        except _UNREADABLE as error:
+        except (ValueError, OSError, KeyError, TypeError, BadZipFile) as error:
             raise UserError(f"{path} cannot be read: {error}.") from error
 
     def save_reports(
@@ -219,16 +217,6 @@ class RunFolder:
         with write_atomically(self.path / name, "w") as file:
             json.dump(content, file, indent=2)
             file.write("\n")
-
-
-def read_model(path: Path) -> keras.Model:
-    """Returns the model in a `.keras` file, not compiled."""
-    try:
-        return keras.saving.load_model(path, compile=False)
-    except _UNREADABLE as error:
-        raise UserError(
-            f"{path} is not a readable Keras model: {error}."
-        ) from error
 
 
 def environment() -> dict[str, Any]:

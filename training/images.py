@@ -149,16 +149,6 @@ def centre_crop(images: Array, size: int) -> Array:
     return images[:, top : top + size, left : left + size]
 
 
-def centred(images: Pixels, size: int) -> Pixels:
-    """Returns images `[n, h, w, c]` in the middle of `size` rows and columns.
-
-    What is around them is 0.
-    """
-    margins = [divmod(size - side, 2) for side in images.shape[1:3]]
-    sides = [(half, half + rest) for half, rest in margins]
-    return np.pad(images, [(0, 0), *sides, (0, 0)])
-
-
 def channel_statistics(
     images: Pixels,
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:

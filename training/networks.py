@@ -69,19 +69,11 @@ def build(
 ) -> keras.Model:
     """Builds the network called `name`.
 
-    Args:
-        name: A name in `MODELS`.
-        shape: Rows, columns and channels of an image.
-        classes: Number of classes.
-        shared: The parts that a network of parts begins with.
-        backbone: Trained network whose feature map takes the place of the first
-            convolution, frozen.
-        decoder: Add the network's decoder.
-        mean: Mean of each channel, or of all; with it the network standardises
-            its images, so that whoever asks it sends raw ones.
-        std: Standard deviation of each channel, or of all.
-        **arguments: Others of the network, such as `routing` or `part_types`;
-            of `None` its own.
+    A network of parts may begin with `shared` ones. The feature map of a
+    trained `backbone`, which stays as it is, replaces the first convolution.
+    With mean and deviation of each channel, or of all, the network standardises
+    its images, so that whoever asks it sends raw ones. Other arguments are
+    those of the network, such as `routing`; of `None` its own.
     """
     known = network(name)
     given = {key: v for key, v in arguments.items() if v is not None}

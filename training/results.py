@@ -78,24 +78,24 @@ def measure(
 ) -> tuple[Reports, dict[str, dict[str, Any]]]:
     """Measures each model on the test images, and on the other test sets."""
     reports: Reports = {}
-    tests: dict[str, dict[str, Any]] = {name: {} for name in models}
+    tests: dict[str, dict[str, Any]] = {}
     for name, model in models.items():
         evaluator = rem.Evaluator(model, config.levels, mode=config.mode)
+        measured = {}
         for test, split in {"test": data.test, **data.others}.items():
             told = f"{TITLES[name]}: parse trees of the {test} images"
             print(f"\n{told}", flush=True)
             batches = Batches(*split, measured_at_once(model))
-            measured = evaluator.run(batches, verbose=progress() % 2)
-            if split is not data.test:
-                tests[name][test] = measured.to_dict()
-                continue
-            used = faithfulness(name, model, split)
-            named = measure_parts(model, data)
-            if named is not None:
-                print(f"\n{summary.wrapped(str(named))}", flush=True)
-            reports[name] = dataclasses.replace(
-                measured, faithfulness=used, named_parts=named
-            )
+            measured[test] = evaluator.run(batches, verbose=progress() % 2)
+        named = measure_parts(model, data)
+        reports[name] = dataclasses.replace(
+            measured.pop("test"),
+            faithfulness=faithfulness(name, model, data.test),
+            named_parts=named,
+        )
+        if named is not None:
+            print(f"\n{summary.wrapped(str(named))}", flush=True)
+        tests[name] = {test: one.to_dict() for test, one in measured.items()}
     return reports, tests
 
 
@@ -130,19 +130,16 @@ def measure_parts(model: keras.Model, data: Data) -> rem.NamedParts | None:
         return rem.named_parts(trees)
     there: Any = masks.parts.any(axis=(1, 2, 3))
     trees, images, masks = trees[there], images[there], masks[there]
-    own, loose = masks.parts, masks.loose
-    if masks.centres is not None and masks.loose_centres is not None:
-        own, loose = masks.centres, masks.loose_centres
-    names = None if masks.kinds is None else masks.kind_names
+    own = masks.parts if masks.centres is None else masks.centres
     # Of boxes the whole, of other parts the middle.
-    reach = None if masks.centres is None and names else 2.5
+    reach = None if masks.centres is None and masks.kind_names else 2.5
     named = rem.named_parts(
         trees,
         own,
-        loose,
+        masks.loose if masks.loose_centres is None else masks.loose_centres,
         masks.kinds,
         masks.loose_kinds,
-        kind_names=names,
+        kind_names=masks.kind_names or None,
         reach=reach,
     )
     stability = part_stability(
@@ -161,9 +158,7 @@ def show(
     decoded: keras.Model | None,
 ) -> None:
     """Exports, and draws the figures of the report."""
-    config = folder.config
-    main = config.model_names[-1]
-    model = measured.models[main]
+    model = measured.models[folder.config.model_names[-1]]
     served = folder.served / model.name / "1"
     if not served.exists():
         print("\nexporting, and checking what is exported", flush=True)
@@ -179,10 +174,7 @@ def write_report(
     measured: Results,
     decoded: keras.Model | None = None,
 ) -> Path:
-    """Draws the figures and writes `report.html`; returns its path.
-
-    Each figure is `figures/<name>.png`.
-    """
+    """Draws `figures/<name>.png` and writes `report.html`; returns its path."""
     from tfcaps import viz  # it needs matplotlib
     from training import figures
 
@@ -222,9 +214,7 @@ def write_report(
                 sentences=[(text, False) for text in measured.sentences],
                 texts={
                     TITLES[name]: "\n\n".join(
-                        str(part)
-                        for part in (one, one.named_parts)
-                        if part is not None
+                        str(part) for part in (one, one.named_parts) if part
                     )
                     for name, one in reports.items()
                 },
@@ -266,20 +256,15 @@ def tell(folder: RunFolder, measured: Results, *, has_report: bool) -> None:
 
     Without a report, verdicts and sentences are printed too.
     """
-    paragraphs = [summary.text(measured.reports)]
-    if any(found.learnt is False for found in measured.reports.values()):
+    paragraphs, reports = [summary.text(measured.reports)], measured.reports
+    if any(found.learnt is False for found in reports.values()):
         paragraphs.append(summary.wrapped(_ADVICE))
+    where = f"report: {folder.path / 'report.html'}"
     if not has_report:
-        verdicts = [
-            f"{TITLES[name]}: {found.verdict}"
-            for name, found in measured.reports.items()
-        ]
+        verdicts = [f"{TITLES[n]}: {one.verdict}" for n, one in reports.items()]
         paragraphs += map(summary.wrapped, [*verdicts, *measured.sentences])
+        where = f"files of the run: {folder.path}"
     picture = _EXAMPLES.get(folder.config.dataset, "your-picture.png")
-    last = [
-        f"report: {folder.path / 'report.html'}"
-        if has_report
-        else f"files of the run: {folder.path}",
-        f"try next: python training/explain.py --run {folder.path} {picture}",
-    ]
-    print("", *paragraphs, "\n".join(last), sep="\n\n")
+    command = f"python training/explain.py --run {folder.path} {picture}"
+    last = f"{where}\ntry next: {command}"
+    print("", *paragraphs, last, sep="\n\n")

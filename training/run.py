@@ -116,7 +116,7 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Trains, measures, draws and exports, and skips what is finished."""
-    from training import datasets, devices, pictures, plan, starting
+    from training import datasets, defaults, devices, plan, starting
 
     started = time.monotonic()
     folder = starting.open_folder(options)
@@ -140,7 +140,7 @@ def run(options: argparse.Namespace) -> None:
         print(f"left out  {sentence}")
     if config.samples is not None:
         data = data.reduced(config.samples)
-    if is_first and (text := pictures.about(config)):
+    if is_first and (text := defaults.about_pictures(config)):
         print(f"pictures  {text}")
     model = starting.check_fit(data, config)
     if options.dry_run:

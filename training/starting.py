@@ -10,7 +10,6 @@ import keras
 from cli import UserError
 from tfcaps import rem
 from training import configs, defaults, networks, presets, pruning
-from training.batches import check_shift
 from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder
@@ -102,7 +101,12 @@ def check_fit(data: Data, config: Config) -> keras.Model:
         raise UserError(f"--levels does not fit: {error}") from error
     if config.rem and config.pruning == "structured":
         pruning.check_structured(model, config)
-    check_shift(data, config)
+    rows, columns, _ = data.image_shape
+    if config.shift >= min(rows, columns):
+        raise UserError(
+            f"--shift {config.shift} can move images of {rows}x{columns} out "
+            "of sight: give fewer pixels."
+        )
     return model
 
 

@@ -34,9 +34,8 @@ def sentence(report: Report) -> str:
             f"{_percent(report.majority_share)}."
         )
     start = f"The network names {right}"
-    used = report.faithfulness
-    reason = _why_not(report)
-    if reason:
+    used, named = report.faithfulness, report.named_parts
+    if reason := _why_not(report):
         return f"{start}, but its trees do not say why: {reason}."
     if used is None:
         return f"{start}; whether it uses its trees was not measured."
@@ -46,20 +45,18 @@ def sentence(report: Report) -> str:
         without = (
             f"without them it loses the class of {_percent(lost)} of the images"
         )
-    named = report.named_parts
-    if named is not None and named.named:
-        found = _percent(named.found_once or 0.0)
-        return (
-            f"{start}, and says why: it finds {found} of the parts in them, "
-            f"each once, and {without}."
-        )
     text = f"{start} and uses its trees, as {without}"
     if named is None:
         return f"{text}; they are of capsules without places."
-    if named.named is False:
+    if named.named is None:
+        return f"{text}; whether they name parts is not known without masks."
+    if not named.named:
         why = named.verdict.partition(": ")[2]
         return f"{text}, but they do not name parts: {why}"
-    return f"{text}; whether they name parts is not known without masks."
+    return (
+        f"{start}, and says why: it finds {_percent(named.found_once or 0.0)} "
+        f"of the parts in them, each once, and {without}."
+    )
 
 
 def _why_not(report: Report) -> str:

@@ -58,12 +58,8 @@ def train_model(
 ) -> keras.Model | None:
     """Trains a model, or takes it from the folder if that was done before.
 
-    Args:
-        name: `"baseline"`, or `"rem"` for pruning and decay.
-        data: Images and labels.
-        folder: Settings of the run, and where what is written goes.
-        strategy: That of `make_strategy`.
-        kept: As in `features.cache_features`.
+    Its name is `"baseline"`, or `"rem"` for pruning and decay; `kept` is as in
+    `features.cache_features`.
 
     Returns:
         The trained model, stripped of pruning, compacted if that was

@@ -13,7 +13,6 @@ from training import (
     models,
     plan,
     presets,
-    pruning,
     sources,
     tables,
 )
@@ -43,7 +42,6 @@ def test_every_data_set_with_a_protocol_of_its_own_is_listed():
 
 def test_settings_may_be_what_there_is():
     known = settings_of(Config)
-    assert known["pruning"].choices == tuple(pruning._BEGIN)
     assert set(known["strategy"].choices) == set(devices.STRATEGIES)
     assert config_from(dataclasses.asdict(Config())) == Config()
 

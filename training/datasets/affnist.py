@@ -18,12 +18,11 @@ from typing import Any
 import numpy as np
 
 from cli import UserError
-from training import images as pixels
 from training.datasets import prepared
 from training.datasets.data import Arrays, Data, checked
 from training.image_data import Array
 
-_SIZE = 40
+_SIZE, _MARGIN = 40, 6  # pixels, and those around a digit of MNIST
 # The ranges that affNIST draws from, each evenly.
 _ROTATION = 20.0  # degrees, to both sides
 _SHEAR = 0.2  # pixels to the side for a pixel up
@@ -105,8 +104,9 @@ def transform(image: Array, forward: Array, draw: np.random.Generator) -> Array:
 
 
 def _data(name: str, mnist: Data, test: Arrays, validation: float) -> Data:
+    margins = ((0, 0), (_MARGIN, _MARGIN), (_MARGIN, _MARGIN), (0, 0))
     train, expanded = (
-        (pixels.centred(images.pixels, _SIZE), labels)
+        (np.pad(images.pixels, margins), labels)
         for images, labels in (mnist.train, mnist.test)
     )
     others = {"expanded": expanded}

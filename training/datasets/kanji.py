@@ -130,16 +130,9 @@ def draw(
 ) -> tuple[Arrays, Masks]:
     """Draws images of all characters, equally many, in random order.
 
-    Args:
-        count: Number of images.
-        seed: What is drawn depends on it, on `count` and `characters` alone.
-        characters: Those that are drawn.
-        folder: As in `read`.
-        strokes: Bool. The parts are the strokes, and their masks the ink.
-
-    Returns:
-        Images `[n, 48, 48, 1]`, uint8, and labels `[n]`, which index
-        `characters`; masks of the components, three at most, or of the strokes.
+    What is drawn depends on count, seed and characters alone: images `[n, 48,
+    48, 1]`, uint8, and labels `[n]`, which index `characters`; masks of the
+    components, three at most, or of the ink of each of the strokes.
     """
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.arange(count) % len(characters))

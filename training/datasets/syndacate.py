@@ -61,13 +61,8 @@ _CHUNK = 20  # images drawn at a time
 def draw(count: int, seed: int) -> tuple[Arrays, Masks]:
     """Draws images of all letters, equally many, in random order.
 
-    Args:
-        count: Number of images.
-        seed: What is drawn depends on it and on `count` alone.
-
-    Returns:
-        Images `[n, 100, 100, 1]`, uint8, and labels `[n]`; the masks of their
-        lines.
+    What is drawn depends on count and seed alone: images `[n, 100, 100, 1]`,
+    uint8, and labels `[n]`; the masks of their lines.
     """
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.arange(count) % len(LETTERS))
@@ -116,8 +111,7 @@ def _posed(
 ) -> tuple[Array, Array]:
     """Puts letters at random poses into the square from -1 to 1.
 
-    Returns:
-        Ends `[n, line, end, xy]`, and the size of each letter.
+    With their ends, `[n, line, end, xy]`, it returns the size of each.
     """
     count = len(ends)
     wide, slant, angle, scale = (

@@ -8,7 +8,7 @@ from PIL import Image
 from tests.nightly import nightly
 from tests.pictures import KINDS, write_shapes
 from tests.training.test_run import command
-from training import defaults, pictures, presets
+from training import defaults, presets
 from training.configs import Config
 
 
@@ -39,7 +39,7 @@ def test_steps_batches_and_size_follow_from_the_pictures(
     config = defaults.load(str(tmp_path))
     assert {name: getattr(config, name) for name in expected} == expected
     small = min(size) < 128
-    assert config.model == (pictures.MODEL if small else pictures._PHOTOS)
+    assert config.model == (defaults.MODEL if small else defaults._PHOTOS)
     assert config.measured
     assert config.counterfactual_necessity > 0
     steps = -(-round(0.8 * count) // config.batch_size)
@@ -54,7 +54,7 @@ def test_rare_classes_and_changes_follow_from_the_pictures(tmp_path):
     assert config.fill == "edge"
     # 0.8 * 3 * 40 pictures, with those that are repeated, in 6 steps of 16.
     assert config.epochs == 367
-    text = pictures.about(config)
+    text = defaults.about_pictures(config)
     assert "of about 6 steps of 16" in text
     assert "half are mirrored (--no-flip where sides tell classes)" in text
     assert "rare classes are seen more often (--no-balanced)" in text
