@@ -6,8 +6,7 @@ import math
 import numpy as np
 from PIL import Image
 
-from training.image_data import Array, Floats, Pixels
-from training.images import by_pillow
+from training.images import Array, Floats, Pixels, by_pillow
 
 _BILINEAR = Image.Resampling.BILINEAR
 
@@ -46,11 +45,7 @@ class Augmentation:
         return images
 
     def _moved(
-        self,
-        images: Pixels,
-        draw: np.random.Generator,
-        shift: int,
-        flip: bool,
+        self, images: Pixels, draw: np.random.Generator, shift: int, flip: bool
     ) -> Pixels:
         """Does all at once, so that pixels are interpolated once."""
         count = len(images)

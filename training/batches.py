@@ -13,7 +13,7 @@ from tfcaps import graphs
 from training.augmentation import Augmentation
 from training.configs import Config
 from training.datasets import Data
-from training.image_data import Array, Floats, Images
+from training.images import Array, Floats, Images
 
 # Batches that are made while the model is trained on another one.
 _READ_AHEAD = 2

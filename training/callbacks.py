@@ -16,7 +16,7 @@ from tfcaps.files import put_in_place, write_atomically
 from training import devices
 from training.batches import Batches, measured_at_once
 from training.folder import RunFolder
-from training.image_data import Split
+from training.images import Split
 
 # The curves have about this many points, each of this many test images at most.
 _CURVE_POINTS = 40

@@ -367,11 +367,6 @@ class Config(RemSettings, TrainingSettings, NetworkSettings, DataSettings):
     """Everything needed to repeat a run; `config.json` holds it."""
 
     @property
-    def class_levels(self) -> int:
-        """The levels of the last routed layer, whose couplings make trees."""
-        return self.levels if isinstance(self.levels, int) else self.levels[-1]
-
-    @property
     def coupling_weights(self) -> tuple[float, float, float]:
         """The weights of `tfcaps.losses.CouplingLoss`, in its order."""
         return (

@@ -18,7 +18,7 @@ from training import images as pixels
 from training.batches import Batches
 from training.figures import TEXTS, draw_named_trees, names_by_hand
 from training.folder import RunFolder
-from training.image_data import Array, Images
+from training.images import Array, Images
 
 # Pictures that are drawn; more would be too small to read.
 PANELS = 12

@@ -18,7 +18,7 @@ from training.augmentation import Augmentation
 from training.batches import augmentation
 from training.configs import Config
 from training.datasets import Data
-from training.image_data import Array, Floats, Split
+from training.images import Array, Floats, Split
 
 _DTYPE = np.float16
 BYTES = 2

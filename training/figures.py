@@ -19,7 +19,7 @@ from training.batches import Batches
 from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder
-from training.image_data import Array, Floats, Split
+from training.images import Array, Floats, Split
 from training.tables import TITLES
 
 TEXTS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
@@ -76,7 +76,10 @@ def of_dictionaries(
         {**row, "model": TITLES[row["model"]]} for row in folder.read_metrics()
     ]
     names: Any = {"class_names": data.class_names}
-    levels: Any = {"levels": config.class_levels, "mode": config.mode, **names}
+    # Those of the last routed layer, whose couplings make trees.
+    count = config.levels
+    count = count if isinstance(count, int) else count[-1]
+    levels: Any = {"levels": count, "mode": config.mode, **names}
     counts = "the last epoch counts"
     if config.patience is not None:
         counts += ", of the baseline that of the lowest validation loss"

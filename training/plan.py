@@ -36,10 +36,7 @@ def cost(data: Data, folder: RunFolder, strategy: Strategy | None) -> None:
 
 
 def show(
-    data: Data,
-    folder: RunFolder,
-    strategy: Strategy | None,
-    model: keras.Model,
+    data: Data, folder: RunFolder, strategy: Strategy | None, model: keras.Model
 ) -> None:
     """Prints the plan of a run, with its size and an estimate of its time."""
     parts = {

@@ -17,7 +17,7 @@ from training import images as pixels
 from training.batches import Batches
 from training.configs import Config
 from training.datasets import Data
-from training.image_data import Images
+from training.images import Images
 
 # Images on which saliencies are measured, an equal part of each class.
 _SAMPLES = 1024

@@ -21,7 +21,7 @@ from training.batches import Batches, measured_at_once
 from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder
-from training.image_data import Split
+from training.images import Split
 from training.tables import TITLES
 
 Reports = dict[str, rem.Report]
@@ -72,9 +72,7 @@ def check_learnt(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def measure(
-    config: Config,
-    data: Data,
-    models: Mapping[str, keras.Model],
+    config: Config, data: Data, models: Mapping[str, keras.Model]
 ) -> tuple[Reports, dict[str, dict[str, Any]]]:
     """Measures each model on the test images, and on the other test sets."""
     reports: Reports = {}

@@ -182,11 +182,7 @@ def train_and_measure(
     for name in config.model_names:
         print(f"\n{TITLES[name]} on {data.name}", flush=True)
         trained[name] = train.train_model(
-            name,
-            data,
-            folder,
-            strategy,
-            kept=kept,
+            name, data, folder, strategy, kept=kept
         )
         if name == "baseline" and config.rem and not options.force:
             results.check_learnt(folder.read_metrics(name))

@@ -30,7 +30,7 @@ from training.configs import Config
 from training.datasets import Data
 from training.devices import Strategy
 from training.folder import RunFolder
-from training.image_data import Array
+from training.images import Array
 
 
 class Setup(NamedTuple):
@@ -197,10 +197,7 @@ def stop_on_validation(
 
 
 def train_decoder(
-    model: keras.Model,
-    data: Data,
-    folder: RunFolder,
-    strategy: Strategy | None,
+    model: keras.Model, data: Data, folder: RunFolder, strategy: Strategy | None
 ) -> keras.Model | None:
     """Returns the model with its decoder, or None if there is to be none.
 

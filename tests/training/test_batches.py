@@ -12,7 +12,7 @@ from training import presets, train
 from training.augmentation import Augmentation, warped
 from training.batches import Batches, measured_at_once, stream
 from training.configs import Config
-from training.image_data import Images
+from training.images import Images
 from training.presets import protocol
 
 _EVERYTHING = Augmentation(

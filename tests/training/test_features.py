@@ -11,16 +11,9 @@ import pytest
 from tests.nightly import nightly
 from tests.training.test_run import command, tiny_data
 from tfcaps import rem
-from training import (
-    configs,
-    defaults,
-    features,
-    networks,
-    objectives,
-    train,
-)
+from training import configs, defaults, features, networks, objectives, train
 from training.datasets import Data
-from training.image_data import Images, Split
+from training.images import Images, Split
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from training import figures
 from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder
-from training.image_data import Images, Split
+from training.images import Images, Split
 from training.results import Results, write_report
 
 ALWAYS = {

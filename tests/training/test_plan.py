@@ -8,14 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.test_run import command, metrics, tiny_data
-from training import (
-    devices,
-    models,
-    plan,
-    presets,
-    sources,
-    tables,
-)
+from training import devices, models, plan, presets, sources, tables
 from training.configs import Config, config_from, settings_of
 
 

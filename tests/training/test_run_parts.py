@@ -12,9 +12,9 @@ from tfcaps.rem.evaluation.named_parts import part_stability
 from training import results
 from training.configs import Config
 from training.datasets import Data
-from training.datasets.masks import Masks
+from training.datasets.data import Masks
 from training.folder import RunFolder
-from training.image_data import Images, Split
+from training.images import Images, Split
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ import numpy as np
 from cli import UserError
 from training.datasets import prepared
 from training.datasets.data import Arrays, Data, checked
-from training.image_data import Array
+from training.images import Array
 
 _SIZE, _MARGIN = 40, 6  # pixels, and those around a digit of MNIST
 # The ranges that affNIST draws from, each evenly.

@@ -1,4 +1,4 @@
-"""A loaded data set: arrays that fit together."""
+"""A loaded data set: arrays that fit together, and masks of parts."""
 
 import dataclasses
 import functools
@@ -9,14 +9,78 @@ import numpy as np
 
 from cli import UserError
 from training import images as pixels
-from training.datasets.masks import Masks
-from training.image_data import Array, Images, Split
+from training.images import Array, Images, Rows, Split
 
 # Images and labels of a file, before `checked`.
 Arrays = tuple[Array, Array]
 # Images in which shared parts are looked for.
 _FEW = 6000
 SEEDS = 1000  # from one set of drawn images to the next
+
+
+@dataclasses.dataclass(frozen=True)
+class Masks:
+    """The pixels of the parts of objects, and of what belongs to nothing.
+
+    All masks are bool, and True where the thing is. A mask of a part that an
+    image does not have is False everywhere.
+
+    Attributes:
+        parts: The parts that the object is made of, `[n, parts, h, w]`.
+        loose: Parts or pieces that belong to no object, `[n, pieces, h, w]`;
+            `pieces` may be 0.
+        kinds: The kind of each of `parts`, `[n, parts]`, ints that index
+            `kind_names`, -1 for a part that is not there; `None` if parts are
+            of no kind.
+        loose_kinds: Those of `loose`, `[n, pieces]`, or `None`.
+        centres: Row and column of the centre of each of `parts` in pixels, the
+            first of which is at 0, `[n, parts, 2]`, NaN for one that is not
+            there; `None` if only the masks tell.
+        loose_centres: Those of `loose`, `[n, pieces, 2]`, or `None`.
+        kind_names: What the kinds are called.
+    """
+
+    parts: Array
+    loose: Array
+    kinds: Array | None = None
+    loose_kinds: Array | None = None
+    centres: Array | None = None
+    loose_centres: Array | None = None
+    kind_names: tuple[str, ...] = ()
+
+    @classmethod
+    def of_parts(
+        cls,
+        parts: Array,
+        kinds: Array,
+        kind_names: tuple[str, ...],
+        centres: Array | None = None,
+    ) -> "Masks":
+        """Returns the masks of objects beside which nothing is loose."""
+        nothing = np.zeros((len(parts), 0, *parts.shape[2:]), bool)
+        return cls(
+            parts=parts,
+            loose=nothing,
+            kinds=kinds,
+            loose_kinds=np.zeros((len(parts), 0), kinds.dtype),
+            centres=centres,
+            loose_centres=centres if centres is None else centres[:, :0],
+            kind_names=kind_names,
+        )
+
+    @property
+    def object(self) -> Array:
+        """What the label names, `[n, h, w]`."""
+        return np.any(self.parts, axis=1)
+
+    def __getitem__(self, rows: Rows) -> "Masks":
+        """Returns the masks of some images."""
+        known = {
+            name: values[rows]
+            for name, values in vars(self).items()
+            if name != "kind_names" and values is not None
+        }
+        return dataclasses.replace(self, **known)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,9 +138,10 @@ class Data:
     def reduced(self, samples: int) -> "Data":
         """Returns at most so many images of each part, drawn at random."""
         draw = np.random.default_rng(0)
+        splits = self.train, self.test, self.validation, *self.others.values()
         rows = {
             id(split): np.sort(draw.permutation(len(split.labels))[:samples])
-            for split in self._splits()
+            for split in splits
         }
         few = self._each(lambda split: split.take(rows[id(split)]))
         masks = self.masks and self.masks[rows[id(self.test)]]
@@ -104,9 +169,6 @@ class Data:
             )
         )
         return dataclasses.replace(cut, train=self.train)
-
-    def _splits(self) -> list[Split]:
-        return [self.train, self.test, self.validation, *self.others.values()]
 
     def _each(self, change: Callable[[Split], Split]) -> "Data":
         return dataclasses.replace(

@@ -27,9 +27,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from training.datasets.data import Arrays, Data, drawn
-from training.datasets.masks import Masks
-from training.image_data import Array
+from training.datasets.data import Arrays, Data, Masks, drawn
+from training.images import Array
 
 
 class Design(NamedTuple):

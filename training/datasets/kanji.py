@@ -31,9 +31,8 @@ import numpy as np
 from scipy import ndimage
 
 from cli import UserError
-from training.datasets.data import SEEDS, Arrays, drawn
-from training.datasets.masks import Masks
-from training.image_data import Array
+from training.datasets.data import SEEDS, Arrays, Masks, drawn
+from training.images import Array
 
 # Found by a random search for components of at most six strokes that have many
 # characters, stand at several places and do not hold each other.

@@ -24,7 +24,7 @@ from cli import UserError, progress
 from training import images as pixels
 from training.datasets.data import Data, checked, held_out
 from training.datasets.prepared import TEST_SHARE
-from training.image_data import Array, Images, Split
+from training.images import Array, Images, Split
 
 PARTS = ("train", "validation", "test")
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")

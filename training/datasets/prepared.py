@@ -9,7 +9,7 @@ import numpy as np
 from cli import UserError, check_installed, progress
 from training import images as pixels
 from training.datasets.data import Arrays, Data, checked, hold_out
-from training.image_data import Array
+from training.images import Array
 
 # Share of the images held out where a source has no test split of its own.
 TEST_SHARE = 0.2

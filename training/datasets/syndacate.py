@@ -22,9 +22,8 @@ test images, each pixel of the letter being of the nearest line.
 
 import numpy as np
 
-from training.datasets.data import Arrays, drawn
-from training.datasets.masks import Masks
-from training.image_data import Array
+from training.datasets.data import Arrays, Masks, drawn
+from training.images import Array
 
 SIZE = 100
 # | - / \\ and those that are at most half as wide as high.
@@ -154,9 +153,5 @@ def _distance(ends: Array, pen: Array) -> Array:
 
 
 generate = drawn(
-    "syndacate",
-    draw,
-    lambda: list(LETTERS),
-    first_seed=41,
-    counts=(3000, 2000),
+    "syndacate", draw, lambda: list(LETTERS), first_seed=41, counts=(3000, 2000)
 )
