@@ -58,7 +58,7 @@ def make_parser() -> Parser:
     add("data", help="mnist or fashion_mnist")
     add("--epochs", type=int, default=10)
     add("--samples", type=int, default=54_000, help="training images")
-    add("--types", type=int, default=32, help="types of parts")
+    add("--types", type=int, default=16, help="types of parts")
     add("--data-dir", metavar="FOLDER", help="of TensorFlow Datasets")
     add("--draw", type=Path, metavar="FILE", help="draw the dictionary")
     add("--keep", type=Path, metavar="FOLDER", help="networks, after epochs")

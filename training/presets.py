@@ -168,7 +168,7 @@ def constellation(config: Config) -> Config:
     types = PARTS.get(config.dataset)
     epochs = 6 if types is None else 4
     if config.dataset in MAPPED:
-        types, epochs = 32, 2
+        types, epochs = 16, 2
     is_kanji = config.dataset == "kanji"
     if is_kanji:
         epochs = 4
