@@ -58,19 +58,11 @@ _ADDED = (
     ),
     (
         "training/pruning.py",
-        "        max_sparsity=config.final_sparsity,\n    )",
-        """
-
-def _few(
-    model: keras.Model, config: Config, data: Data, batches: Batches
-) -> None:
-    sparsity = 1.0 - 1.0 / config.keep_one_of
-    rem.prune_low_magnitude(model, lambda step: sparsity)""",
-    ),
-    (
-        "training/pruning.py",
-        '    "none": lambda *unused: None,',
-        '    "few": _few,',
+        "            rem.prune_single_shot(model, arranged, final)",
+        """\
+        case "few":
+            kept = 1.0 / config.keep_one_of
+            rem.prune_low_magnitude(model, lambda step: 1.0 - kept)""",
     ),
     (
         "tfcaps/routing/__init__.py",

@@ -70,8 +70,9 @@ def constellation_capsnet(
         repulsion: Float. See `ConstellationCaps`. Defaults to `0.1`.
         maps: Bool. A class has maps of where types tell for it, `MapCaps`, and
             each type is at one place of the image at most: for handwriting, of
-            which no class has one blueprint. Train it without `widths` of the
-            callback. Defaults to `False`.
+            which no class has one blueprint. Convolutions take means instead of
+            steps. Train it without `widths` of the callback. Defaults to
+            `False`.
         routing: A `MeanShiftRouting`, or `None` for one with its defaults.
             Defaults to `None`.
         decoder: Bool. Add the dense decoder of class poses, see `with_decoder`.
@@ -91,7 +92,9 @@ def constellation_capsnet(
     because = f"for window={window} places of {step} pixels"
     check_input_shape(input_shape, (least, least), because)
     images = keras.Input(input_shape, name="images")
-    features = normalized_convolutions(images, filters, strides, kernel_size)
+    features = normalized_convolutions(
+        images, filters, strides, kernel_size, pooled=maps
+    )
     _, rows, columns, _ = features.shape
     if part_types > rows * columns:
         raise ValueError(
@@ -107,7 +110,7 @@ def constellation_capsnet(
     )(features)
     places |= {"name": "class_caps"}
     if maps:
-        routing = routing or MeanShiftRouting(width=3.0, orphan=0.5)
+        routing = routing or MeanShiftRouting(width=3.0, orphan=1.0)
         layer: Any = MapCaps(num_classes, routing, **places)
     else:
         layer = ConstellationCaps(
