@@ -32,9 +32,8 @@ def symbols():
         corner = draw.integers(1, 6, 2)
         for kind in kinds:
             down, right = corner
-            images[number, down : down + 11, right : right + 11, 0] += shapes[
-                kind
-            ]
+            window = slice(down, down + 11), slice(right, right + 11)
+            images[(number, *window, 0)] += shapes[kind]
             middles[number, kinds.index(kind)] = corner + 5
             corner = corner + 14 * np.eye(2, dtype=int)[axis]
     return images.astype("float32"), labels, middles
@@ -96,12 +95,11 @@ def test_a_network_begins_with_them(data, found):
     assert (cells == 4).mean() > 0.7 and (cells == -1).any()
 
 
-def test_its_network_begins_with_them_and_is_trained_by_cells(data, found):
+def test_its_network_is_trained_by_cells(data, found):
     images, labels, _ = data
     network = found.network((SIDE, SIDE, 1), 6)
-    np.testing.assert_array_equal(
-        np.asarray(network.get_layer("class_caps").slots).sum(axis=0), 2.0
-    )
+    slots = np.asarray(network.get_layer("class_caps").slots)
+    np.testing.assert_array_equal(slots.sum(axis=0), 2.0)
     training = with_templates(network, template_size=None)
     cells = found.cells(training, images, labels)
     assert training.output["presence"].shape[1:] == (8, 8, 5)
