@@ -9,22 +9,25 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
+from zipfile import BadZipFile
 
 # `run.py: error: ...` and this exit status, as argparse does for wrong flags.
 USAGE_STATUS = 2
 
 
 class UserError(Exception):
-    """A mistake that the user can mend; the message says how."""
+    """A mistake that the user can mend; the message says how.
+
+    Any function of the commands may raise it, and need not say so.
+    """
 
 
 def check_installed(**extras: str) -> None:
     """Raises `UserError` unless what a command needs is installed.
 
-    Args:
-        **extras: For each extra of `setup.cfg` the modules that are needed of
-            it, separated by spaces.
+    For each extra of `setup.cfg` it is told which modules, separated by spaces.
     """
     if not _is_installed("keras"):
         raise UserError(
@@ -126,14 +129,7 @@ def run_loading(
 
 
 def number(text: str, kind: type, low: float, high: float | None) -> Any:
-    """Returns the number that a flag's text is; errors are argparse's.
-
-    Args:
-        text: What the user wrote.
-        kind: `int` or `float`.
-        low: The least value.
-        high: The greatest value, or `None`.
-    """
+    """Returns the `int` or `float` of a flag's text; errors are argparse's."""
     limits = f"at least {low}" if high is None else f"from {low} to {high}"
     word = "a whole number" if kind is int else "a number"
     try:
@@ -144,6 +140,20 @@ def number(text: str, kind: type, low: float, high: float | None) -> Any:
         message = f"{text!r} is not {word} {limits}"
         raise argparse.ArgumentTypeError(message)
     return value
+
+
+def read_model(path: Path) -> Any:
+    """Returns the Keras model in a `.keras` file, not compiled."""
+    import keras
+
+    import tfcaps  # noqa: F401 (registers the layers)
+
+    try:
+        return keras.saving.load_model(path, compile=False)
+    except (ValueError, OSError, KeyError, TypeError, BadZipFile) as error:
+        raise UserError(
+            f"{path} is not a readable Keras model: {error}."
+        ) from error
 
 
 def at_least_one(text: str) -> int:
@@ -160,13 +170,8 @@ def progress() -> int:
 def start_quietly(backend: str | None = None) -> None:
     """Imports TensorFlow, where it is the backend, before anything else does.
 
-    TensorFlow 2.21 writes notes at start-up before its log level counts.
-
-    Args:
-        backend: That of Keras, instead of the one that is set.
-
-    Raises:
-        UserError: If the backend is not installed.
+    TensorFlow 2.21 writes notes at start-up before its log level counts. A
+    backend of Keras may be given in place of the one that is set.
     """
     if backend is not None:
         os.environ["KERAS_BACKEND"] = backend

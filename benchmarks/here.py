@@ -128,7 +128,7 @@ def measure(name: str, keep: bool = True) -> Mapping[str, float]:
     from benchmarks import models
     from training import networks
     from training.batches import Batches, stream
-    from training.image_data import Images
+    from training.images import Images
 
     if keep:
         tfcaps.keep_memory()

@@ -14,13 +14,7 @@ if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from cli import (
-    Parser,
-    UserError,
-    check_installed,
-    run_loading,
-    start_quietly,
-)
+from cli import Parser, UserError, check_installed, run_loading, start_quietly
 
 
 def make_parser() -> Parser:

@@ -74,15 +74,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def read_picture(path: Path, shape: Sequence[int]) -> Array:
-    """Returns a picture `[h, w, c]` of uint8, upright and resized.
-
-    Args:
-        path: Its file.
-        shape: Rows, columns and channels that the model takes.
-
-    Raises:
-        UserError: If it cannot be read.
-    """
+    """Returns a picture of that shape, `[h, w, c]`, uint8, upright, resized."""
     from PIL import Image, ImageOps
 
     rows, columns, channels = shape
@@ -98,15 +90,9 @@ def read_picture(path: Path, shape: Sequence[int]) -> Array:
 
 
 def predict(model: str, images: Array, signature: str) -> dict[str, Array]:
-    """Returns the outputs of a served network.
+    """Returns the outputs of a served network for images `[b, h, w, c]`.
 
-    Args:
-        model: Its address, such as `"http://localhost:8501/v1/models/digits"`.
-        images: `[b, h, w, c]`, as it takes them.
-        signature: Name of the signature.
-
-    Raises:
-        UserError: If no outputs come.
+    Its address is such as `http://localhost:8501/v1/models/digits`.
     """
     question = {"signature_name": signature, "inputs": images.tolist()}
     outputs = _ask(f"{model}:predict", question)["outputs"]

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
@@ -22,6 +21,7 @@ from cli import (
     check_installed,
     native_silence,
     number,
+    read_model,
     run_loading,
     start_quietly,
 )
@@ -143,22 +143,8 @@ def _load() -> Callable[..., None]:
 
 
 def load_model(path: Path) -> Any:
-    """Loads the model of a run folder, or a `.keras` file.
-
-    Raises:
-        UserError: If there is none, or it cannot be read.
-    """
-    import keras
-
-    import tfcaps  # noqa: F401 (registers the layers)
-
-    file = _model_file(path)
-    try:
-        return keras.saving.load_model(file, compile=False)
-    except (ValueError, OSError, KeyError, TypeError, BadZipFile) as error:
-        raise UserError(
-            f"{file} is not a readable Keras model: {error}."
-        ) from error
+    """Loads the model of a run folder, or a `.keras` file."""
+    return read_model(_model_file(path))
 
 
 def export(options: argparse.Namespace) -> None:

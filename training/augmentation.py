@@ -6,8 +6,7 @@ import math
 import numpy as np
 from PIL import Image
 
-from training.image_data import Array, Floats, Pixels
-from training.images import by_pillow
+from training.images import Array, Floats, Pixels, by_pillow
 
 _BILINEAR = Image.Resampling.BILINEAR
 
@@ -28,7 +27,6 @@ class Augmentation:
     brightness: tuple[float, ...] = ()
     brightness_delta: float = 0.0
     contrast: tuple[float, ...] = ()
-    recolour: float = 0.0
 
     def move(self, images: Pixels, draw: np.random.Generator) -> Pixels:
         """Moves pixels to other places."""
@@ -47,11 +45,7 @@ class Augmentation:
         return images
 
     def _moved(
-        self,
-        images: Pixels,
-        draw: np.random.Generator,
-        shift: int,
-        flip: bool,
+        self, images: Pixels, draw: np.random.Generator, shift: int, flip: bool
     ) -> Pixels:
         """Does all at once, so that pixels are interpolated once."""
         count = len(images)
@@ -84,8 +78,6 @@ class Augmentation:
             mean = mean[:, np.newaxis, np.newaxis, np.newaxis]
             factor = each_image(*self.contrast)
             images = _clipped(images * factor + mean * (1.0 - factor))
-        if self.recolour:
-            images = recoloured(images, self.recolour, draw)
         return images
 
 
@@ -119,13 +111,9 @@ def warped(
 ) -> Pixels:
     """Looks up the pixels of new images in old ones; bilinear.
 
-    Args:
-        images: Images as they were read.
-        maps: For each image `[n, 2, 2]`: a new place, row and column from the
-            middle, times it is the old place.
-        offsets: What is added to old places, `[n, 2]`, in pixels.
-        fill: What places outside of an image show: its nearest pixel, `"edge"`,
-            or `"black"`.
+    A new place, row and column from the middle, times the map of its image,
+    `[n, 2, 2]`, plus the offset `[n, 2]` in pixels is the old place. Places
+    outside of an image show its nearest pixel, `"edge"`, or `"black"`.
     """
     sides = np.array(images.shape[1:3])
     middle = (sides - 1) / 2
@@ -150,19 +138,3 @@ def warped(
             _BILINEAR,
         )
     return new
-
-
-def recoloured(
-    images: Floats, share: float, draw: np.random.Generator
-) -> Floats:
-    """Exchanges the channels of a share of images; negates half as many."""
-    channels = images.shape[-1]
-    orders = np.tile(np.arange(channels), (len(images), 1))
-    orders = draw.permuted(orders, axis=1)
-    kept = draw.random(len(images)) >= share
-    orders[kept] = np.arange(channels)
-    images = np.take_along_axis(
-        images, orders[:, np.newaxis, np.newaxis], axis=-1
-    )
-    negative = draw.random((len(images), 1, 1, 1)) < share / 2
-    return np.where(negative, np.float32(1.0) - images, images)

@@ -13,10 +13,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from cli import UserError
+from cli import UserError, read_model
 from tfcaps.models.backbone import ReverseChannels
 from training import efficientnet_lite0
-from training.folder import read_model
 
 Shape = tuple[int, int, int]
 
@@ -38,14 +37,8 @@ _TOO_SMALL = re.compile(r"Input size must be at least (\d+)")
 def load(name: str, folder: str | None, shape: Shape) -> keras.Model:
     """Loads a trained network without its top.
 
-    Args:
-        name: Of `keras.applications`, or `efficientnet_lite0`; or a `.keras`
-            file, as its name in the folder or as its path.
-        folder: The folder, or `None`.
-        shape: Rows, columns and channels of an image.
-
-    Raises:
-        UserError: If there is no such network, or it cannot be read.
+    Its name is one of `keras.applications`, `efficientnet_lite0`, or that of a
+    `.keras` file, by itself or in the folder.
     """
     if is_application(name):
         return application(name, shape)
@@ -68,14 +61,8 @@ def is_application(name: str | None) -> bool:
 def application(name: str, shape: Shape) -> keras.Model:
     """Returns a network up to the deepest feature map with enough positions.
 
-    For images that are too small for it, it is one for the smallest it takes.
-
-    Returns:
-        A model from images in [0, 1] to the map. Its output layer has the name
-        of the layer that makes the map.
-
-    Raises:
-        UserError: If the weights cannot be had, or images have two channels.
+    It takes images in [0, 1]; its last layer has the name of the one that makes
+    the map. For images that are too small it is one for the smallest it takes.
     """
     rows, columns, channels = shape
     if channels not in (1, 3):
@@ -167,7 +154,6 @@ def build(
     """Returns a network that has a name, without its top.
 
     Raises:
-        UserError: If the weights cannot be had.
         ValueError: If the images are too small.
     """
     if name == efficientnet_lite0.NAME:

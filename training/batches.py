@@ -13,7 +13,7 @@ from tfcaps import graphs
 from training.augmentation import Augmentation
 from training.configs import Config
 from training.datasets import Data
-from training.image_data import Array, Floats, Images
+from training.images import Array, Floats, Images
 
 # Batches that are made while the model is trained on another one.
 _READ_AHEAD = 2
@@ -35,15 +35,14 @@ class Batches(keras.utils.PyDataset):
         labels: Class indices `[n]`.
         batch_size: Images in a batch; the last one may have fewer.
         seed: Seed of order and augmentation, or `None` to keep the order.
-        augment: Random changes of the images. Defaults to none.
+        augment: Random changes of the images.
         shards: Each batch has a multiple of this many images; what is left of
-            an epoch is left out. Defaults to `1`.
-        process: Pair of which process this is, from 0, and how many there are.
-            Each takes its part of every batch. Defaults to a single one.
-        arrange: Function from images and labels to what a batch is, such as the
-            inputs and targets of a model. Defaults to images and labels.
-        balanced: Repeat images of rare classes, so that an epoch has as many of
-            each class. Defaults to `False`.
+            an epoch is left out.
+        process: Which process this is, from 0, and how many there are; each
+            takes its part of every batch.
+        arrange: Function from images and labels to the inputs and targets of a
+            model, where these are others.
+        balanced: Repeat images of rare classes, until all are as frequent.
     """
 
     def __init__(
@@ -119,9 +118,6 @@ def training_batches(
     """Returns batches of the inputs and targets that a model has.
 
     Images are changed at random as the settings say, or as `augment` does.
-
-    Raises:
-        UserError: If the size of a batch does not fit the devices.
     """
     if config.batch_size % shards:
         raise UserError(
@@ -170,16 +166,6 @@ def measured_at_once(network: keras.Model) -> int:
     children = math.prod(graphs.children_grid(network))
     couplings = children * int(network.outputs[0].shape[1])
     return int(np.clip(_COUPLINGS // couplings, 1, _MEASURED))
-
-
-def check_shift(data: Data, config: Config) -> None:
-    """Raises `UserError` if images can be moved out of sight."""
-    rows, columns = data.image_shape[:2]
-    if config.shift >= min(rows, columns):
-        raise UserError(
-            f"--shift {config.shift} can move images of {rows}x{columns} out "
-            "of sight: give fewer pixels."
-        )
 
 
 def stream(batches: Batches) -> Any:

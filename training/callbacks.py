@@ -16,7 +16,7 @@ from tfcaps.files import put_in_place, write_atomically
 from training import devices
 from training.batches import Batches, measured_at_once
 from training.folder import RunFolder
-from training.image_data import Split
+from training.images import Split
 
 # The curves have about this many points, each of this many test images at most.
 _CURVE_POINTS = 40
@@ -130,14 +130,8 @@ class StopOnValidation(keras.callbacks.Callback):
 
     The losses of all epochs are kept in a file, so that a resumed training
     stops where an uninterrupted one would have stopped; Keras' `EarlyStopping`
-    begins anew.
-
-    Args:
-        batches: Validation batches, as the model is trained on.
-        path: The file.
-        patience: Int. Epochs without a lower loss.
-        best: File for the weights of the epoch with the lowest loss, ending in
-            `.weights.h5`. Defaults to `None`, which keeps none.
+    begins anew. The weights of the epoch with the lowest loss are kept in the
+    file `best`, ending in `.weights.h5`, if there is to be one.
     """
 
     def __init__(
@@ -213,16 +207,8 @@ class Measure(StepClock):
     """Measures a network every few epochs, for `metrics.jsonl`.
 
     It does after the first epoch and the last one too, also where the training
-    stops early: what stops it must stand before this callback. The trees of
-    four of these epochs are kept for the histograms.
-
-    Args:
-        name: Name of the model.
-        network: From images to class lengths.
-        test: The test images, of which some are measured.
-        epochs: Int. Those of the training.
-        folder: Where the measures go, and the settings.
-
+    stops early: what stops it must stand before this callback. The network is
+    that from images to class lengths.
     """
 
     def __init__(
@@ -255,8 +241,9 @@ class Measure(StepClock):
         self, epoch: int, logs: dict[str, float] | None = None
     ) -> None:
         logs = {} if logs is None else logs
-        measured = _measured_epochs(self.epochs)
-        if epoch not in measured and not self.model.stop_training:
+        every = max(self.epochs // _CURVE_POINTS, 1)
+        is_on_curve = epoch == 0 or (self.epochs - 1 - epoch) % every == 0
+        if not is_on_curve and not self.model.stop_training:
             return
         self.local.update()
         with devices.alone():
@@ -266,10 +253,6 @@ class Measure(StepClock):
         logs["entropy_bits"] = report.entropy_bits
         if devices.process() > 0:
             return
-        last = len(measured) - 1
-        kept = {measured[k] for k in (0, last // 4, last // 2, last)}
-        if epoch in kept or self.model.stop_training:
-            self.folder.save_epoch(self.name, epoch, report.dictionary)
         row = {
             "model": self.name,
             "epoch": epoch,
@@ -281,12 +264,6 @@ class Measure(StepClock):
             "seconds_per_step": statistics.median(self.seconds),
         }
         self.folder.append_metrics(row)
-
-
-def _measured_epochs(epochs: int) -> list[int]:
-    """Returns the epochs of the curves, the first and the last among them."""
-    every = max(epochs // _CURVE_POINTS, 1)
-    return sorted({0, *range((epochs - 1) % every, epochs, every)})
 
 
 def _short(name: str) -> str:

@@ -26,7 +26,10 @@ STRATEGIES = {
 # that was trained with another is read; such a training does not go on.
 GONE = {
     "reconstruction_weight": 5e-4,
+    "trials": 1,
     "trial_epochs": 2,
+    "recolour": 0.0,
+    "dense_head": False,
     "tolerance": 0.0,
     "search_samples": None,
     "scope": "global",
@@ -49,24 +52,15 @@ _METAVARS = {int: "N", float: "NUMBER", str: "NAME"}
 
 
 class Setting(NamedTuple):
-    """All that is known of a setting besides its name, type and default.
+    """All that is known of a setting besides its name, type and default."""
 
-    Attributes:
-        about: What it is; the help of its flag. Without there is no flag.
-        limits: Least and greatest value, the latter `None` for any.
-        choices: The values it may have; none for any.
-        metavar: Stands for the value in `--help`. Defaults to one for its type.
-        read: Function from the flag's text to the value. Defaults to the one
-            for its type, within the limits.
-        before: Its value before there was this setting, if that is not its
-            default: the one of a saved file that predates it.
-    """
-
-    about: str = ""
-    limits: tuple[float, float | None] | None = None
-    choices: tuple[str, ...] = ()
-    metavar: str | None = None
+    about: str = ""  # the help of its flag; without there is none
+    limits: tuple[float, float | None] | None = None  # least and greatest
+    choices: tuple[str, ...] = ()  # the values it may have; none for any
+    metavar: str | None = None  # stands for the value in `--help`
+    # From the flag's text to the value, where that is not as its type says.
     read: Callable[[str], Any] | None = None
+    # Its value in saved files that predate it, where that is not the default.
     before: Any = None
 
 
@@ -139,12 +133,6 @@ class DataSettings:
         False,
         "mirror half of the training images; not where sides tell classes",
     )
-    recolour: float = setting(
-        0.0,
-        "exchange the channels of a share of the training images, and make "
-        "half as many negatives; 0 where colours tell classes",
-        _SHARE,
-    )
     skip_broken: bool = setting(
         False,
         "leave out and list pictures that cannot be read or have two classes",
@@ -212,11 +200,6 @@ class NetworkSettings:
     # Pixels by which votes for a part may differ in the first epoch; null for
     # as many as in the last one.
     width_start: float | None = 6.0
-    dense_head: bool = setting(
-        False,
-        "compare with the network that has a dense layer in the place of its "
-        "capsules (default: for folders of pictures)",
-    )
     decoder: str = setting(
         "none",
         "reconstruct images too: trained with the capsules, or afterwards",
@@ -229,12 +212,6 @@ class TrainingSettings:
     """How long, how fast and on what the network is trained."""
 
     epochs: int = setting(8, "passes over the images", _FROM_1)
-    trials: int = setting(
-        1,
-        "starts of the baseline; the better half goes on after an epoch, the "
-        "best after two",
-        (1, 100),
-    )
     batch_size: int = setting(
         128, "images in a step, over all replicas", _FROM_1
     )
@@ -382,17 +359,12 @@ GROUPS: dict[str, type] = {
     "routing entropy minimisation": RemSettings,
 }
 # The rest of `RemSettings` makes no difference without REM.
-_ALSO_WITHOUT_REM = ("rem", "baseline", "levels", "mode")
+_ALSO_WITHOUT_REM = ("rem", "levels", "mode")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config(RemSettings, TrainingSettings, NetworkSettings, DataSettings):
     """Everything needed to repeat a run; `config.json` holds it."""
-
-    @property
-    def class_levels(self) -> int:
-        """The levels of the last routed layer, whose couplings make trees."""
-        return self.levels if isinstance(self.levels, int) else self.levels[-1]
 
     @property
     def coupling_weights(self) -> tuple[float, float, float]:

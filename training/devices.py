@@ -39,9 +39,6 @@ def make_strategy(name: str) -> Strategy | None:
 
     Two strategies in one process would mix up their collective operations.
     Call it before anything is computed: processes have to find each other.
-
-    Raises:
-        UserError: If the strategy is one of another backend.
     """
     needed = STRATEGIES[name]
     if needed not in (None, keras.backend.backend()):
@@ -64,11 +61,7 @@ def make_strategy(name: str) -> Strategy | None:
 
 
 def make_deterministic() -> None:
-    """Makes every operation of this process give the same bits each time.
-
-    Raises:
-        UserError: If a GPU has to be told so before the process starts.
-    """
+    """Makes every operation of this process give the same bits each time."""
     if not _is_on_jax():
         import tensorflow as tf
 

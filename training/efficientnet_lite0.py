@@ -31,15 +31,7 @@ Weights = dict[str, NDArray[Any]]
 
 
 def build(shape: tuple[int, int, int], file: Path | None = None) -> Any:
-    """Returns the network without its top, for colours in [0, 1].
-
-    Args:
-        shape: Rows, columns and channels of an image.
-        file: File of the weights. Defaults to the one of the package.
-
-    Raises:
-        UserError: If the package is not installed.
-    """
+    """Returns the network without its top, for colours in [0, 1]."""
     if file is None:
         check_installed(lite0=_PACKAGE)
         found: Any = find_spec(_PACKAGE)
@@ -93,11 +85,7 @@ def _convolved(
 
 
 def read(file: IO[bytes]) -> Weights:
-    """Returns the tensors by name of a file that `torch.save` wrote until 1.6.
-
-    Raises:
-        pickle.UnpicklingError: If it holds anything but tensors.
-    """
+    """Returns the tensors of a file that `torch.save` wrote until 1.6."""
     for _ in range(3):  # a magic number, a version, and facts on the machine
         _Tensors(file).load()
     tensors = _Tensors(file).load()

@@ -18,7 +18,7 @@ from training import images as pixels
 from training.batches import Batches
 from training.figures import TEXTS, draw_named_trees, names_by_hand
 from training.folder import RunFolder
-from training.image_data import Array, Images
+from training.images import Array, Images
 
 # Pictures that are drawn; more would be too small to read.
 PANELS = 12
@@ -39,13 +39,7 @@ class Picture(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The answer of a network to a picture.
-
-    Attributes:
-        picture: The picture.
-        classes: The names of the longest class and of the second longest.
-        lengths: Their lengths.
-    """
+    """The longest class of a picture and the second longest."""
 
     picture: Picture
     classes: tuple[str, str]
@@ -102,14 +96,8 @@ def explain(options: argparse.Namespace) -> None:
 def find(paths: Sequence[Path], classes: Sequence[str]) -> list[Picture]:
     """Returns the pictures in files and folders, and folders in these.
 
-    Args:
-        paths: Files and folders.
-        classes: Names of the classes. A picture in a folder of such a name,
-            inside one of `paths`, is known to be of this class; where the name
-            has a slash, the folder's has a hyphen.
-
-    Raises:
-        UserError: If a folder has no picture.
+    One in an inner folder that is called like a class is known to be of it;
+    where the name has a slash, the folder's has a hyphen.
     """
     found: dict[Path, Picture] = {}
     of_folders = {name.replace("/", "-"): name for name in classes}
@@ -141,51 +129,43 @@ def read(
     *,
     skip_broken: bool = False,
 ) -> tuple[list[Picture], Images, Sentences]:
-    """Reads pictures as a network takes them, and prints what was changed.
-
-    Raises:
-        UserError: If a picture, or each of them, cannot be read.
-    """
+    """Reads pictures as a network takes them, and prints what was changed."""
     rows, columns, channels = shape
     if channels not in _MODES:
         raise UserError(
             f"the network takes images of {channels} channels, which no "
             "picture file has."
         )
-    readable: list[Picture] = []
-    images = np.empty((len(pictures), *shape), np.uint8)
-    resized, left_out = [], []
+    readable, taken, resized, left_out = [], [], [], []
     for picture in pictures:
-        path = picture.path
         try:
-            image = pixels.read(path, _MODES[channels])
+            image = pixels.read(picture.path, _MODES[channels])
         except UserError as error:
             if not skip_broken:
                 raise UserError(
                     f"{error} To leave such files out, add --skip-broken."
                 ) from error
-            left_out.append(str(error))
+            left_out.append(f"left out: {error}")
             continue
         height, width = image.shape[:2]
         if (height, width) != (rows, columns):
             resized.append(
-                f"{path} is resized from {width}x{height} to {columns}x{rows} "
-                "pixels, width by height"
+                f"{picture.path} is resized from {width}x{height} to "
+                f"{columns}x{rows} pixels, width by height"
             )
         image = image.reshape(1, height, width, channels)
-        images[len(readable)] = pixels.resize(image, (rows, columns))[0]
+        taken.append(pixels.resize(image, (rows, columns)))
         readable.append(picture)
     if not readable:
         raise UserError(
-            f"none of the {len(pictures):,} pictures can be read; the first: "
-            f"{left_out[0]}"
+            f"none of the {len(pictures):,} pictures can be read; {left_out[0]}"
         )
     if len(readable) > PANELS and len(resized) > 1:
         resized = [f"{resized[0]} (and {len(resized) - 1:,} more)"]
     for note in resized:
         print(note)
-    sentences = [(f"left out: {text}", True) for text in left_out]
-    return readable, Images(images[: len(readable)]), sentences
+    sentences = [(text, True) for text in left_out]
+    return readable, Images(np.concatenate(taken)), sentences
 
 
 # ------------------------------------------------------------------ the answers
@@ -284,21 +264,21 @@ def _write(
     sentences: Sentences,
 ) -> list[Path]:
     """Writes `predictions.csv`, and a page that holds everything it shows."""
-    with_truth = any(a.picture.truth for a in answers)
-    kept = [["file", "class", "length", "runner_up", "runner_up_length"]]
-    kept[0] += ["true_class"] * with_truth
-    shown = []
+    kept, shown = [], []
     for a in answers:
         (first, second), (one, two) = a.classes, a.lengths
         row = [str(a.picture.path), first, f"{one:.4f}", second, f"{two:.4f}"]
-        kept.append([*row, *[a.picture.truth or ""] * with_truth])
+        kept.append([*row, a.picture.truth or ""])
         row = [a.picture.name, first, f"{one:.2f}", second, f"{two:.2f}"]
-        shown.append([*row, *[a.mark] * with_truth])
-    head = ["picture", "recognised as", "length", "runner-up", "its length"]
-    head += ["right"] * with_truth
+        shown.append([*row, a.mark])
     table, page = out / "predictions.csv", out / "index.html"
     with write_atomically(table, "w") as file:
-        csv.writer(file, lineterminator="\n").writerows(kept)
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(
+            "file class length runner_up runner_up_length true_class".split()
+        )
+        writer.writerows(kept)
+    head = "picture,recognised as,length,runner-up,its length,right".split(",")
     section = viz.Section(
         "Explained pictures",
         sentences=sentences,

@@ -18,24 +18,18 @@ from training.augmentation import Augmentation
 from training.batches import augmentation
 from training.configs import Config
 from training.datasets import Data
-from training.image_data import Array, Floats, Split
+from training.images import Array, Floats, Split
 
 _DTYPE = np.float16
 BYTES = 2
 
 
 class CachedFeatures(NamedTuple):
-    """The features of a frozen backbone, and what is trained on them.
+    """The features of a frozen backbone, and what is trained on them."""
 
-    Attributes:
-        head: The part of the model behind the backbone.
-        data: The data set with feature maps in place of images.
-        augment: What may happen to what the head takes.
-    """
-
-    head: keras.Model
-    data: Data
-    augment: Augmentation
+    head: keras.Model  # the part of the model behind the backbone
+    data: Data  # with feature maps in place of images
+    augment: Augmentation  # what may happen to what the head takes
 
 
 def backbone_of(model: keras.Model) -> FrozenModel | None:
@@ -68,15 +62,8 @@ def cache_features(
     Without a backbone, or where its maps cannot be kept, the head is the whole
     model, and the data are the images.
 
-    Args:
-        model: The network.
-        data: Images and labels.
-        config: Settings of the run.
-        kept: The maps, shared by the models of a run; at first empty. Or `None`
-            for maps of zeros, which take no memory.
-
-    Raises:
-        UserError: If they do not fit on the disk.
+    `kept` are the maps, shared by the models of a run; at first empty. Or it is
+    `None` for maps of zeros, which take no memory.
     """
     layer = backbone_of(model)
     why = obstacle(model, config)

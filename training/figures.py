@@ -19,7 +19,7 @@ from training.batches import Batches
 from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder
-from training.image_data import Array, Floats, Split
+from training.images import Array, Floats, Split
 from training.tables import TITLES
 
 TEXTS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
@@ -76,7 +76,10 @@ def of_dictionaries(
         {**row, "model": TITLES[row["model"]]} for row in folder.read_metrics()
     ]
     names: Any = {"class_names": data.class_names}
-    levels: Any = {"levels": config.class_levels, "mode": config.mode, **names}
+    # Those of the last routed layer, whose couplings make trees.
+    count = config.levels
+    count = count if isinstance(count, int) else count[-1]
+    levels: Any = {"levels": count, "mode": config.mode, **names}
     counts = "the last epoch counts"
     if config.patience is not None:
         counts += ", of the baseline that of the lowest validation loss"
@@ -87,11 +90,6 @@ def of_dictionaries(
         found.add("tradeoff_sparsity", viz.tradeoff(pruned, "sparsity"))
     found.add("keys_per_class", viz.keys_per_class(trees, **names))
     found.add("coupling_histograms", viz.coupling_histograms(trees, **levels))
-    for name in config.model_names:
-        epochs = folder.epochs(name)
-        if len(epochs) > 1:
-            drawing = viz.coupling_histograms(epochs, **levels)
-            found.add(f"epochs_{name}", drawing, "epochs", model=TITLES[name])
     levels["threshold"] = last.tree_threshold
     drawing = viz.most_frequent_trees(last.dictionary, **levels)
     found.add("parse_trees", drawing, model=title)
@@ -205,13 +203,7 @@ def right_and_wrong(
 
 
 def spread(order: Array, classes: Array, most: int) -> Array:
-    """Returns the first in an order, every class before one comes twice.
-
-    Args:
-        order: Images in their order, `[m]`.
-        classes: What each is, `[n]`.
-        most: Int. How many are returned.
-    """
+    """Returns the first in an order, every class before one comes twice."""
     seen: Counter[int] = Counter()
     rounds = []
     for k in order:
@@ -252,10 +244,8 @@ def named_trees(
 ) -> Figures:
     """Returns pictures of two test images that the last model names rightly.
 
-    It also keeps what the types look like, for `training/explain.py`.
-
-    Returns:
-        Nothing if the children have no places, or there is no test image.
+    It also keeps what the types look like, for `training/explain.py`. Without
+    places of the children, or test images, it returns nothing.
     """
     model = list(models.values())[-1]
     most = min(_AVERAGED, max(1, _NUMBERS // int(np.prod(data.image_shape))))
@@ -328,9 +318,6 @@ def names_of_types(folder: RunFolder, count: int) -> list[str]:
     """Returns the names of `count` types: by hand, else kinds, else numbers.
 
     A kind is that of the part on which most of a type's leaves lie.
-
-    Raises:
-        UserError: If `names.json` is no list of names.
     """
     try:
         text = (folder.path / "rem.json").read_text("utf-8")
@@ -349,11 +336,7 @@ def names_of_types(folder: RunFolder, count: int) -> list[str]:
 
 
 def names_by_hand(folder: RunFolder) -> dict[int, str]:
-    """Returns the names in `names.json`, none if there is no such file.
-
-    Raises:
-        UserError: If it is no list of names.
-    """
+    """Returns the names in `names.json`, none if there is no such file."""
     path = folder.path / NAMES
     try:
         names = {}

@@ -18,9 +18,9 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from cli import UserError, version_of
+from cli import UserError, read_model, version_of
 from tfcaps.files import put_in_place, write_atomically
-from tfcaps.rem import CouplingDictionary, Report
+from tfcaps.rem import Report
 from training import devices
 from training.configs import GONE, Config, config_from
 
@@ -32,8 +32,6 @@ _PACKAGES = (
     "tensorflow-datasets",
     "jax",
 )
-# What Keras raises for a broken file.
-_UNREADABLE = (ValueError, OSError, KeyError, TypeError, BadZipFile)
 # What `write_atomically`, `save_model` and an export were writing.
 _LEFTOVER = re.compile(r"\.(.+\.\w+-[a-z0-9_]{8}|staged-.+|publish-.+)")
 
@@ -48,11 +46,7 @@ class RunFolder:
         self.served = path / "served"
 
     def create(self) -> None:
-        """Makes the folder, which says how the run is set up, or nothing.
-
-        Raises:
-            UserError: If it exists or cannot be made.
-        """
+        """Makes the folder, which says how the run is set up, or nothing."""
         if self.path.exists():
             raise UserError(
                 f"{self.path} exists and is not overwritten; give another "
@@ -72,11 +66,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
-        """Returns the folder of an earlier run, with its settings.
-
-        Raises:
-            UserError: If there is no such run.
-        """
+        """Returns the folder of an earlier run, with its settings."""
         try:
             settings = json.loads((path / "config.json").read_text("utf-8"))
             return cls(path, config_from(settings))
@@ -91,12 +81,7 @@ class RunFolder:
 
     @classmethod
     def resume(cls, path: Path) -> "RunFolder":
-        """Returns the folder of a run to go on with.
-
-        Raises:
-            UserError: If there is no such run, or it is not finished and was
-                begun on another backend or with settings that are gone.
-        """
+        """Returns the folder of a run to go on with."""
         folder = cls.open(path)
         about = path / "environment.json"
         if not (path / "rem.json").exists():
@@ -143,11 +128,7 @@ class RunFolder:
         put_in_place(staged, path)
 
     def load_model(self, name: str) -> keras.Model:
-        """Returns a model that `save_model` wrote.
-
-        Raises:
-            UserError: If there is none, or it cannot be read.
-        """
+        """Returns a model that `save_model` wrote."""
         path = self.model_path(name)
         if not path.is_file():
             raise UserError(f"{self.path} has no {path.name} yet.")
@@ -177,11 +158,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def _reading(self, name: str) -> Iterator[Path]:
-        """Gives the path of a file of the run to what reads it.
-
-        Raises:
-            UserError: If it is not there, or damaged.
-        """
+        """Gives the path of a file of the run to what reads it."""
         path = self.path / name
         try:
             yield path
@@ -189,7 +166,7 @@ class RunFolder:
             raise UserError(
                 f"{self.path} has no {name} yet; the run is not finished."
             ) from error
-        except _UNREADABLE as error:
+        except (ValueError, OSError, KeyError, TypeError, BadZipFile) as error:
             raise UserError(f"{path} cannot be read: {error}.") from error
 
     def save_reports(
@@ -200,12 +177,8 @@ class RunFolder:
     ) -> None:
         """Writes `rem.json`, and the dictionaries of each model.
 
-        Args:
-            reports: One for each model, on the test images.
-            tests: For each model what was measured besides, by the name of the
-                test set.
-            seconds: What training and measuring took. Defaults to what the file
-                says, if it is there.
+        `tests` are what was measured besides, by model and test set. Where the
+        `seconds` of the run are not known, they are those of the file.
         """
         result = self.path / "rem.json"
         if seconds is None and result.exists():
@@ -221,24 +194,6 @@ class RunFolder:
                 report.type_dictionary.save(types)
         # The last file: where it is, everything is.
         self.write_json("rem.json", {"seconds": seconds, "models": models})
-
-    def save_epoch(
-        self, name: str, epoch: int, trees: CouplingDictionary
-    ) -> None:
-        """Keeps the parse trees of an epoch (from 0) for the histograms."""
-        folder = self.path / "epochs"
-        folder.mkdir(exist_ok=True)
-        trees.save(folder / f"{name}-{epoch + 1}.npz")
-
-    def epochs(self, name: str) -> dict[str, CouplingDictionary]:
-        """Returns the trees at the epochs that were kept, about four."""
-        paths = (self.path / "epochs").glob(f"{name}-*.npz")
-        return {
-            f"epoch {epoch}": CouplingDictionary.load(path)
-            for epoch, path in sorted(
-                (int(path.stem.rpartition("-")[2]), path) for path in paths
-            )
-        }
 
     def append_metrics(self, row: dict[str, Any]) -> None:
         """Adds a row to `metrics.jsonl`, which appears complete."""
@@ -262,20 +217,6 @@ class RunFolder:
         with write_atomically(self.path / name, "w") as file:
             json.dump(content, file, indent=2)
             file.write("\n")
-
-
-def read_model(path: Path) -> keras.Model:
-    """Returns the model in a `.keras` file, not compiled.
-
-    Raises:
-        UserError: If it cannot be read.
-    """
-    try:
-        return keras.saving.load_model(path, compile=False)
-    except _UNREADABLE as error:
-        raise UserError(
-            f"{path} is not a readable Keras model: {error}."
-        ) from error
 
 
 def environment() -> dict[str, Any]:

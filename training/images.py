@@ -1,18 +1,29 @@
-"""Reads, resizes and cuts images."""
+"""Images: in memory, and read, resized and cut.
+
+Pixels stay as they were read, because photos would take four times the memory
+as float32. They become float32 in `Images`, and nowhere else.
+"""
 
 import contextlib
 import dataclasses
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from cli import UserError
-from training.image_data import Array, Pixels
+
+Array = NDArray[Any]
+# Images `[n, h, w, c]` as they were read: uint8, or float in [0, 1].
+Pixels = NDArray[np.uint8 | np.floating[Any]]
+# Images `[n, h, w, c]` in [0, 1], as a network takes them.
+Floats = NDArray[np.float32]
+# Which images are taken: indices, a mask or a slice.
+Rows = NDArray[np.integer[Any] | np.bool_] | slice
 
 _BILINEAR = Image.Resampling.BILINEAR
 # What Pillow raises for files that are no images, or broken ones.
@@ -21,6 +32,61 @@ _TOO_LARGE = (Image.DecompressionBombError, Image.DecompressionBombWarning)
 SUFFIXES = tuple(".png .jpg .jpeg .jfif .bmp .gif .webp .tif .tiff".split())
 _DEEP = ("I", "I;16", "I;16L", "I;16B", "I;16N")  # grey, as Pillow names them
 _GREY = ("1", "L", "LA", "La", *_DEEP)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Images:
+    """Images that become float32 in [0, 1] when they are taken.
+
+    `images[rows]` is an array that a network takes. `rows` are indices, a mask
+    or a slice; `images[:]` takes all. `pixels` are as they were read, uint8, or
+    float in [0, 1], `[n, h, w, c]`; in memory or on disk.
+    """
+
+    pixels: Pixels
+
+    def __post_init__(self) -> None:
+        if self.pixels.dtype != np.uint8 and self.pixels.dtype.kind != "f":
+            raise TypeError(
+                "Pixels must be uint8, or floats in [0, 1]. Received: "
+                f"{self.pixels.dtype}."
+            )
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def __getitem__(self, rows: Rows) -> Floats:
+        taken = self.pixels[rows]
+        floats = taken.astype(np.float32)
+        if taken.dtype == np.uint8:
+            floats /= np.float32(255)
+        return floats
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.pixels.shape
+
+    def take(self, rows: Rows) -> "Images":
+        """Returns some of the images, as they were read."""
+        return Images(self.pixels[rows])
+
+
+class Split(NamedTuple):
+    """The images of a part of a data set, and their classes `[n]`, integers."""
+
+    images: Images
+    labels: Array
+
+    def take(self, rows: Rows) -> "Split":
+        """Returns some of the images, as they were read, and their labels."""
+        return Split(self.images.take(rows), self.labels[rows])
+
+    def with_pixels(self, pixels: Pixels) -> "Split":
+        """Returns other images with the same labels."""
+        return Split(Images(pixels), self.labels)
+
+
+# -------------------------------------------------------------------- files
 
 
 def files_in(folder: Path) -> list[Path]:
@@ -34,14 +100,9 @@ def files_in(folder: Path) -> list[Path]:
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-    """What a file says of its image.
+    """What a file says of its image."""
 
-    Attributes:
-        size: Width and height, before it is turned upright.
-        is_grey: Whether it has no colours.
-    """
-
-    size: tuple[int, int]
+    size: tuple[int, int]  # width and height, before it is turned upright
     is_grey: bool
 
 
@@ -62,14 +123,8 @@ def read(
     What is transparent becomes white; a camera's picture stands upright; of an
     animation it is the first image; 16 bits of grey become 8.
 
-    Args:
-        path: The file.
-        mode: `"L"` or `"RGB"` instead of what the file is.
-        size: Rows and columns that it gets, as by `resize`, or `None` for its
-            own. A large JPEG is not decoded finer than it takes.
-
-    Raises:
-        UserError: If it cannot be read, or has more than 16 bits per channel.
+    With a mode, `"L"` or `"RGB"`, it is that; with a size it gets so many rows
+    and columns, for which a large JPEG is not decoded finer than it takes.
     """
     try:
         with _opened(path) as image:
@@ -128,10 +183,6 @@ def resize(images: Pixels, size: int | tuple[int, int]) -> Pixels:
 
     The whole image is kept; where it becomes smaller, all the pixels that fall
     together are averaged.
-
-    Args:
-        images: As they were read.
-        size: Rows and columns, or both in one number.
     """
     sides = (size, size) if isinstance(size, int) else size
     if images.shape[1:3] == sides:
@@ -162,16 +213,6 @@ def centre_crop(images: Array, size: int) -> Array:
     """Returns the middle of images `[n, h, w, c]` as `[n, size, size, c]`."""
     top, left = ((side - size) // 2 for side in images.shape[1:3])
     return images[:, top : top + size, left : left + size]
-
-
-def centred(images: Pixels, size: int) -> Pixels:
-    """Returns images `[n, h, w, c]` in the middle of `size` rows and columns.
-
-    What is around them is 0.
-    """
-    margins = [divmod(size - side, 2) for side in images.shape[1:3]]
-    sides = [(half, half + rest) for half, rest in margins]
-    return np.pad(images, [(0, 0), *sides, (0, 0)])
 
 
 def channel_statistics(

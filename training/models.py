@@ -33,27 +33,20 @@ def _sharp(routing: str) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """A network of the command line.
+    """A network of the command line, and the line about it.
 
-    Attributes:
-        name: What `--model` calls it.
-        about: A line about it.
-        function: Function of `tfcaps.models` that builds it from image shape
-            and classes, and takes `routing` and `name`. Defaults to the one of
-            its name.
-        arguments: Other arguments of the function.
-        loss: `"margin"`, `"spread"` or `"evidence"`.
-        decoder: Arguments of `tfcaps.models.with_decoder`.
-        backbone_function: Function of `tfcaps.models` that builds it from a
-            backbone and classes, and takes `input_shape` and `routing`; `None`
-            where there is none.
+    Its functions are those of `tfcaps.models`. One builds it from image shape
+    and classes, and takes `routing` and `name`; it is called like the network
+    unless said. The other, if any, builds it from a backbone and classes, and
+    takes `input_shape` and `routing`.
     """
 
     name: str
     about: str
     function: str | None = None
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    loss: str = "margin"
+    loss: str = "margin"  # or "spread" or "evidence"
+    # Arguments of `tfcaps.models.with_decoder`.
     decoder: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     backbone_function: str | None = None
 
@@ -81,8 +74,7 @@ def _imported(function: str) -> Callable[..., Any]:
 
 _NETWORKS = (
     Network(
-        SMALL,
-        "dynamic routing, eight children; for two CPU cores, up to 40x40",
+        SMALL, "dynamic routing, eight children; for two CPU cores, up to 40x40"
     ),
     Network(
         CONSTELLATION,
@@ -140,10 +132,7 @@ _NETWORKS = (
         "affine_capsnet",
         "no routing, one transformation per class (Gu, Tresp, 2020)",
     ),
-    Network(
-        "multilayer_capsnet",
-        "several layers of fully connected capsules",
-    ),
+    Network("multilayer_capsnet", "several layers of fully connected capsules"),
     Network(
         "gamma_capsnet",
         "scaled-distance routing in two layers (Peer et al., 2018)",
@@ -212,11 +201,7 @@ MODELS = {known.name: known for known in _NETWORKS}
 
 
 def network(name: str) -> Network:
-    """Returns the network called `name`.
-
-    Raises:
-        UserError: If there is none.
-    """
+    """Returns the network called `name`."""
     if name not in MODELS:
         raise UserError(
             f"unknown model {name!r}; the models are {', '.join(MODELS)}."

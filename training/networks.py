@@ -1,6 +1,5 @@
 """Builds the network of a run, with what stands before and behind it."""
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,15 +28,7 @@ def build_for(
 ) -> keras.Model:
     """Returns the network of the settings, not compiled.
 
-    Args:
-        data: Images and classes.
-        config: Settings of the run.
-        decoder: Bool. Whether it has a decoder. Defaults to whether one is
-            trained with the capsules.
-
-    Raises:
-        UserError: If a name is unknown, the images do not fit, or there is no
-            such backbone.
+    It has a decoder if one is trained with the capsules, or as `decoder` tells.
     """
     mean, std = config.mean, config.std
     if backbones.is_application(config.backbone):
@@ -78,23 +69,11 @@ def build(
 ) -> keras.Model:
     """Builds the network called `name`.
 
-    Args:
-        name: A name in `MODELS`.
-        shape: Rows, columns and channels of an image.
-        classes: Int. Number of classes.
-        shared: The parts that a network of parts begins with. Defaults to none.
-        backbone: Trained network whose feature map takes the place of the first
-            convolution, frozen. Defaults to none.
-        decoder: Bool. Add the network's decoder. Defaults to `False`.
-        mean: Mean of each channel, or of all; with it the network standardises
-            its images, so that whoever asks it sends raw ones. Defaults to no
-            standardisation.
-        std: Standard deviation of each channel, or of all.
-        **arguments: Others of the network, such as `routing` or `part_types`;
-            of `None` its own.
-
-    Raises:
-        UserError: If a name is unknown or the images do not fit.
+    A network of parts may begin with `shared` ones. The feature map of a
+    trained `backbone`, which stays as it is, replaces the first convolution.
+    With mean and deviation of each channel, or of all, the network standardises
+    its images, so that whoever asks it sends raw ones. Other arguments are
+    those of the network, such as `routing`; of `None` its own.
     """
     known = network(name)
     given = {key: v for key, v in arguments.items() if v is not None}
@@ -196,30 +175,3 @@ def dr_capsnet_small(
         use_bias=False,
         name=name,
     )
-
-
-def with_dense_head(network: keras.Model) -> keras.Model:
-    """Returns a network with a dense layer in the place of its capsules.
-
-    The features are averaged over windows that are just large enough for the
-    model to have no more parameters than the network. Without layers below the
-    capsules it takes the pixels.
-    """
-    network = graphs.encoder(network)
-    below = itertools.takewhile(
-        lambda layer: len(getattr(layer.output, "shape", ())) == 4,
-        network.layers,
-    )
-    features = list(below)[-1].output
-    classes = network.outputs[0].shape[1]
-    for window in range(1, min(features.shape[1:3]) + 1):
-        pooled = features
-        if window > 1:
-            pool = keras.layers.AveragePooling2D(window, name="pool")
-            pooled = pool(features)
-        flat = keras.layers.Flatten(name="flat")(pooled)
-        logits = keras.layers.Dense(classes, dtype="float32", name="logits")
-        model = keras.Model(network.inputs[0], logits(flat), name="dense_head")
-        if model.count_params() <= network.count_params():
-            break
-    return model

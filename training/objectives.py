@@ -117,9 +117,7 @@ def losses(
         "lengths": lengths,
         "reconstruction": tfcaps.losses.ReconstructionLoss(RECONSTRUCTION),
         "couplings": tfcaps.losses.CouplingLoss(
-            *config.coupling_weights,
-            share=config.coupling_share,
-            places=places,
+            *config.coupling_weights, share=config.coupling_share, places=places
         ),
         "counterfactual": tfcaps.losses.CounterfactualLoss(
             *config.counterfactual_weights, margin=0.2 if is_spread else None

@@ -36,10 +36,7 @@ def cost(data: Data, folder: RunFolder, strategy: Strategy | None) -> None:
 
 
 def show(
-    data: Data,
-    folder: RunFolder,
-    strategy: Strategy | None,
-    model: keras.Model,
+    data: Data, folder: RunFolder, strategy: Strategy | None, model: keras.Model
 ) -> None:
     """Prints the plan of a run, with its size and an estimate of its time."""
     parts = {
@@ -86,20 +83,13 @@ def _training(data: Data, folder: RunFolder, strategy: Strategy | None) -> str:
         total = total or _features(setup)
         steps = setup.batches.num_batches
         done = BackUp(folder.path / f"backup-{name}").epochs
-        left = settings.epochs - done
+        left = (settings.epochs - done) * steps * seconds
         print(
-            f"{title} {left}{' more' if done else ''} epochs of {steps} steps "
-            f"of {config.batch_size} images, {1000 * seconds:.0f} ms a step, "
-            f"{about} {_duration(left * steps * seconds)}"
+            f"{title} {settings.epochs - done}{' more' if done else ''} epochs "
+            f"of {steps} steps of {config.batch_size} images, "
+            f"{1000 * seconds:.0f} ms a step, {about} {_duration(left)}"
         )
-        if name == "baseline" and config.trials > 1 and not done:
-            tried = range(min(train.TRIAL_EPOCHS, settings.epochs))
-            left += sum(max(config.trials >> k, 1) - 1 for k in tried)
-            print(
-                f"{title} {config.trials} starts, of which half go on after an "
-                f"epoch, and the best after {len(tried)} (--trials)"
-            )
-        total += left * steps * seconds
+        total += left
     return f"{about} {_duration(total)}"
 
 
@@ -109,30 +99,27 @@ def _features(setup: train.Setup) -> float:
     layer = features.backbone_of(model)
     if layer is None:
         return 0.0
-    shape = layer.model.output_shape[1:]
-    print(
-        f"backbone  {config.backbone}: {'x'.join(map(str, shape))} features, "
-        f"{layer.model.count_params():,} parameters, frozen"
-    )
+    head = f"backbone  {config.backbone}, frozen: "
     if setup.network is model:
-        why = features.obstacle(model, config)
-        print(f"          it runs in each step, because {why}")
+        print(f"{head}in each step, because {features.obstacle(model, config)}")
         return 0.0
     front, _ = graphs.split(model, layer)
     images = np.zeros((config.batch_size, *front.input_shape[1:]), np.float32)
     for _ in range(2):  # the first is compiled
         started = time.perf_counter()
         features.maps_of(front, images, config.batch_size)
-    parts = (data.train, data.validation, data.test)
-    count = sum(len(split.labels) for split in parts)
-    seconds = count * (time.perf_counter() - started) / config.batch_size
-    size = count * features.BYTES * math.prod(shape) / 2**20
-    print(
-        f"          features of {count:,} images are computed once and kept, "
-        f"about {_duration(seconds)}, {max(size, 0.1):,.1f} MiB in "
-        f"{tempfile.gettempdir()} until the end"
+    seconds = (time.perf_counter() - started) / config.batch_size
+    count = sum(
+        len(split.labels) for split in (data.train, data.validation, data.test)
     )
-    return seconds
+    shape = front.output_shape[1:]
+    print(
+        f"{head}features {'x'.join(map(str, shape))} of {count:,} images are "
+        f"computed once, about {_duration(count * seconds)}, and kept until "
+        f"the end, {count * features.BYTES * math.prod(shape) / 2**20:,.1f} "
+        f"MiB in {tempfile.gettempdir()}"
+    )
+    return count * seconds
 
 
 def _step_seconds(setup: train.Setup) -> float:

@@ -114,7 +114,7 @@ def digits() -> Config:
 
     Epochs, rates and sparsity were chosen among about 65 settings on another
     split of the same images; the coupling loss among those of results/ablation,
-    and its weights beside the counterfactual loss in about 20 trials, both on
+    and its weights beside the counterfactual loss among about 20, both on
     the test images.
     """
     return with_losses(
@@ -133,12 +133,7 @@ def with_losses(config: Config, model: str | None = None) -> Config:
 
     Losses and pruning are those that were chosen on digits. Without the
     counterfactual loss the trees of such a network are few and clear, and it
-    does not use them.
-
-    Args:
-        config: The settings of a data set.
-        model: What `--model` names, or `None`. Those of other networks are
-            returned as they are.
+    does not use them. Settings of other networks are returned as they are.
     """
     if model not in (None, SMALL):
         return config
@@ -167,27 +162,25 @@ def constellation(config: Config) -> Config:
 
     They are the default on figures, and were chosen on those of the data seeds
     0 and 777. REM prunes the trained network: what a type stands for is found
-    once. With a given number of types it is found in the best of several
-    starts. Those of kanji, whose classes share their parts, were chosen on the
+    once. Those of kanji, whose classes share their parts, were chosen on the
     same seeds.
     """
     types = PARTS.get(config.dataset)
-    starts, batch_size = (6, 1) if types is None else (4, 5), 64
+    epochs = 6 if types is None else 4
     if config.dataset in MAPPED:
-        types, starts = 32, (2, 1)
+        types, epochs = 16, 2
     is_kanji = config.dataset == "kanji"
     if is_kanji:
-        starts, batch_size = (4, 1), 32
+        epochs = 4
     return dataclasses.replace(
         config,
         model=CONSTELLATION,
         shared_parts=is_kanji,
         part_types=types,
-        epochs=starts[0],
-        trials=starts[1],
+        epochs=epochs,
         rem_epochs=3,
         warm_start=True,
-        batch_size=batch_size,
+        batch_size=32 if is_kanji else 64,
         learning_rate=3e-3,
         shift=0,
         final_sparsity=0.7,
@@ -206,12 +199,10 @@ def on_backbone(config: Config) -> Config:
     return dataclasses.replace(
         constellation(Config(dataset=config.dataset)),
         balanced=config.balanced,
-        dense_head=config.dense_head,
         shared_parts=False,
         part_types=None,
         resize=config.resize and LARGE_SIDE,
         epochs=12,
-        trials=1,
         batch_size=32,
     )
 

@@ -13,19 +13,16 @@ import json
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any
 
 if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from cli import Parser, UserError, run_command, start_quietly
+from cli import Parser, UserError, read_model, run_command, start_quietly
 
 _FOLDER = Path(__file__).parents[1] / "tfcaps" / "models" / "pretrained"
 # Settings of the run that are told.
-_SETTINGS = (
-    "dataset epochs rem_epochs trials warm_start data_seed seed"
-).split()
+_SETTINGS = "dataset epochs rem_epochs warm_start data_seed seed".split()
 
 
 def make_parser() -> Parser:
@@ -38,24 +35,19 @@ def make_parser() -> Parser:
 
 def main(options: argparse.Namespace) -> None:
     """Packs the network, and writes what the run measured beside it."""
-    if not (options.run / "rem.json").is_file():
-        raise UserError(f"{options.run} is no finished run: no rem.json.")
-    start_quietly()
-    from training.folder import RunFolder
-
-    folder = RunFolder.open(options.run)
-    if not folder.config.rem:
-        raise UserError(f"{options.run} is no run with --rem.")
-    environment, measured = (
-        json.loads((folder.path / f"{name}.json").read_text("utf-8"))
-        for name in ("environment", "rem")
+    config, data, environment, measured = (
+        json.loads((options.run / f"{name}.json").read_text("utf-8"))
+        for name in ("config", "data", "environment", "rem")
     )
-    path = _FOLDER / f"{folder.config.dataset}.keras"
-    pack(folder.path / "model.keras", path)
-    model = folder.load_model("rem")
-    facts: dict[str, Any] = {
-        **{name: getattr(folder.config, name) for name in _SETTINGS},
-        "classes": folder.class_names(),
+    if not config["rem"]:
+        raise UserError(f"{options.run} is no run with --rem.")
+    start_quietly()
+    path = _FOLDER / f"{config['dataset']}.keras"
+    pack(options.run / "model.keras", path)
+    model = read_model(path)
+    facts = {
+        **{name: config[name] for name in _SETTINGS},
+        "classes": data["classes"],
         "seconds": measured["seconds"],
         "commit": environment["commit"],
         "keras": environment["packages"]["keras"],

@@ -1,11 +1,11 @@
 """The pruning strategies of the command line: `--pruning NAME`.
 
-Each is a function that begins it on a compiled model; `rem.UpdatePruningStep`
-drives it and `rem.strip_pruning` ends it. To add one, add its function, its
-line in `_BEGIN`, and its name in `training/configs.py`.
+`begin` begins one on a compiled model, `rem.UpdatePruningStep` drives it, and
+`rem.strip_pruning` ends it. To add one, add its case to `begin`, its name to
+`training/configs.py`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -17,10 +17,8 @@ from training import images as pixels
 from training.batches import Batches
 from training.configs import Config
 from training.datasets import Data
-from training.image_data import Images
+from training.images import Images
 
-# Those that prune up to the setting `pruning_end`; no training stops before.
-SCHEDULED = ("polynomial", "one_shot", "structured")
 # Images on which saliencies are measured, an equal part of each class.
 _SAMPLES = 1024
 
@@ -28,46 +26,41 @@ _SAMPLES = 1024
 def begin(
     model: keras.Model, config: Config, data: Data, batches: Batches
 ) -> None:
-    """Begins the strategy of the settings.
-
-    Raises:
-        UserError: If the strategy needs validation images and there are none.
-    """
-    _BEGIN[config.pruning](model, config, data, batches)
-
-
-def _polynomial(
-    model: keras.Model, config: Config, data: Data, batches: Batches
-) -> None:
-    schedule = polynomial_schedule(config, batches.num_batches)
-    rem.prune_low_magnitude(model, schedule, scope="global")
-
-
-def _one_shot(
-    model: keras.Model, config: Config, data: Data, batches: Batches
-) -> None:
-    middle = (config.pruning_begin + config.pruning_end) / 2
-    step = max(round(middle * config.epochs * batches.num_batches), 1)
-
-    def schedule(now: int) -> tuple[bool, float]:
-        return now == step, config.final_sparsity
-
-    rem.prune_low_magnitude(model, schedule, scope="global")
-
-
-def _structured(
-    model: keras.Model, config: Config, data: Data, batches: Batches
-) -> None:
-    schedule = polynomial_schedule(config, batches.num_batches)
-    rem.prune_structured(model, schedule)
+    """Begins the strategy of the settings."""
+    final, steps = config.final_sparsity, batches.num_batches
+    match config.pruning:
+        case "polynomial":
+            schedule = polynomial_schedule(config, steps)
+            rem.prune_low_magnitude(model, schedule, scope="global")
+        case "one_shot":
+            middle = (config.pruning_begin + config.pruning_end) / 2
+            moment = max(round(middle * config.epochs * steps), 1)
+            rem.prune_low_magnitude(
+                model, lambda step: (step == moment, final), scope="global"
+            )
+        case "structured":
+            rem.prune_structured(model, polynomial_schedule(config, steps))
+        case "snip":
+            arranged = _all_classes(config, data, batches)
+            rem.prune_single_shot(model, arranged, final)
+        case "iterative":
+            images, labels = data.validation
+            if not len(labels):
+                raise UserError(
+                    "--pruning iterative needs validation images; give "
+                    "--validation a share above 0."
+                )
+            rem.prune_iteratively(
+                model,
+                (images[:], labels),
+                max_searches=config.max_searches,
+                min_accuracy=config.min_accuracy,
+                max_sparsity=final,
+            )
 
 
 def check_structured(model: keras.Model, config: Config) -> None:
-    """Begins it on a model that is not needed, before anything is trained.
-
-    Raises:
-        UserError: If nothing of the units may leave, or not so much of it.
-    """
+    """Begins it on a model that is not needed, before anything is trained."""
     schedule = polynomial_schedule(config, steps_per_epoch=1)
     try:
         rem.prune_structured(model, schedule)
@@ -76,41 +69,6 @@ def check_structured(model: keras.Model, config: Config) -> None:
             "--pruning structured with --final-sparsity "
             f"{config.final_sparsity:g} does not fit: {error}"
         ) from error
-
-
-def _snip(
-    model: keras.Model, config: Config, data: Data, batches: Batches
-) -> None:
-    arranged = _all_classes(config, data, batches)
-    rem.prune_single_shot(model, arranged, config.final_sparsity)
-
-
-def _iterative(
-    model: keras.Model, config: Config, data: Data, batches: Batches
-) -> None:
-    images, labels = data.validation
-    if not len(labels):
-        raise UserError(
-            "--pruning iterative needs validation images; give --validation "
-            "a share above 0."
-        )
-    rem.prune_iteratively(
-        model,
-        (images[:], labels),
-        max_searches=config.max_searches,
-        min_accuracy=config.min_accuracy,
-        max_sparsity=config.final_sparsity,
-    )
-
-
-_BEGIN: dict[str, Callable[..., None]] = {
-    "polynomial": _polynomial,
-    "one_shot": _one_shot,
-    "structured": _structured,
-    "snip": _snip,
-    "iterative": _iterative,
-    "none": lambda *unused: None,
-}
 
 
 def polynomial_schedule(

@@ -21,111 +21,79 @@ from training.batches import Batches, measured_at_once
 from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder
-from training.image_data import Split
+from training.images import Split
 from training.tables import TITLES
 
 Reports = dict[str, rem.Report]
 # Test images that are looked at for known parts.
 _LOOKED_AT = 2000
 _NOISY = 500  # of these are looked at under noise
+_ADVICE = (
+    "What to try: more --epochs, another --learning-rate, --model or --resize; "
+    "and look whether the labels can be told from the images."
+)
 # Pictures that a network of a data set can be asked about.
 _EXAMPLES = {"figures": "docs/guides/figure.png"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Results:
-    """What a run has trained and measured.
-
-    Attributes:
-        models: The trained models by name.
-        reports: One for each model, on the test images.
-        tests: For each model what was measured besides, by test.
-        compared: Accuracy with a dense head, or `None`.
-    """
+    """What a run has trained and measured, by model."""
 
     models: Mapping[str, keras.Model]
-    reports: Reports
-    tests: Mapping[str, Mapping[str, Any]]
-    compared: float | None
+    reports: Reports  # on the test images
+    tests: Mapping[str, Mapping[str, Any]]  # what was measured besides
 
     @property
     def sentences(self) -> list[str]:
         """All that is not in `reports`, in words."""
-        sentences = [
+        return [
             f"{TITLES[name]}, {test} images: {values['accuracy']:.2%} right, "
             f"{values['accuracy_quantized']:.2%} quantised, "
             f"{values['entropy_bits']:.2f} bits."
             for name, tests in self.tests.items()
             for test, values in tests.items()
         ]
-        if self.compared is not None:
-            sentences.append(
-                "Dense head, the same network with a dense layer in the place "
-                f"of its capsules: {self.compared:.2%} of the test images "
-                "right."
-            )
-        return sentences
 
 
-def check_learnt(
-    rows: Sequence[Mapping[str, Any]], compared: float | None = None
-) -> None:
-    """Ends a run whose baseline has learnt nothing, before REM is trained.
-
-    Raises:
-        UserError: If its last row says so.
-    """
+def check_learnt(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Ends a run whose baseline has learnt nothing, before REM is trained."""
     if rows and rows[-1].get("learnt") is False:
         raise UserError(
             f"{rows[-1]['test_accuracy_quantized']:.1%} of the test images are "
             "right, and always naming the most frequent class would be right "
             f"for {rows[-1]['majority_share']:.1%}: the baseline has learnt "
-            f"nothing, so REM is not trained. {_advice(compared)} To go on all "
-            "the same, add --force."
+            f"nothing, so REM is not trained. {_ADVICE} To go on all the same, "
+            "add --force."
         )
-
-
-def _advice(compared: float | None) -> str:
-    text = (
-        "What to try: more --epochs, another --learning-rate, --model or "
-        "--resize; and look whether the labels can be told from the images."
-    )
-    if compared is not None:
-        text += (
-            f" With a dense head in the place of the capsules {compared:.1%} "
-            "are right."
-        )
-    return text
 
 
 # ----------------------------------------------------------------- the measures
 
 
 def measure(
-    config: Config,
-    data: Data,
-    models: Mapping[str, keras.Model],
+    config: Config, data: Data, models: Mapping[str, keras.Model]
 ) -> tuple[Reports, dict[str, dict[str, Any]]]:
     """Measures each model on the test images, and on the other test sets."""
     reports: Reports = {}
-    tests: dict[str, dict[str, Any]] = {name: {} for name in models}
+    tests: dict[str, dict[str, Any]] = {}
     for name, model in models.items():
         evaluator = rem.Evaluator(model, config.levels, mode=config.mode)
+        measured = {}
         for test, split in {"test": data.test, **data.others}.items():
             told = f"{TITLES[name]}: parse trees of the {test} images"
             print(f"\n{told}", flush=True)
             batches = Batches(*split, measured_at_once(model))
-            measured = evaluator.run(batches, verbose=progress() % 2)
-            if split is not data.test:
-                tests[name][test] = measured.to_dict()
-                continue
-            used = faithfulness(name, model, split)
-            named = measure_parts(model, data)
-            if named is not None:
-                print(f"\n{summary.wrapped(str(named))}", flush=True)
-            reports[name] = dataclasses.replace(
-                measured, faithfulness=used, named_parts=named
-            )
+            measured[test] = evaluator.run(batches, verbose=progress() % 2)
+        named = measure_parts(model, data)
+        reports[name] = dataclasses.replace(
+            measured.pop("test"),
+            faithfulness=faithfulness(name, model, data.test),
+            named_parts=named,
+        )
+        if named is not None:
+            print(f"\n{summary.wrapped(str(named))}", flush=True)
+        tests[name] = {test: one.to_dict() for test, one in measured.items()}
     return reports, tests
 
 
@@ -145,11 +113,8 @@ def measure_parts(model: keras.Model, data: Data) -> rem.NamedParts | None:
     """Measures whether the trees of a model name known parts.
 
     Trees are those of the first 2,000 test images at most, with couplings as
-    they are.
-
-    Returns:
-        Measures of the types alone if the data have no masks or no image a
-        part, and `None` if the children have no positions or there is no image.
+    they are. Without masks, or parts in them, the types alone are measured, and
+    nothing if the children have no positions or there is no image.
     """
     images = data.test.images[:_LOOKED_AT]
     if not len(images):
@@ -163,19 +128,16 @@ def measure_parts(model: keras.Model, data: Data) -> rem.NamedParts | None:
         return rem.named_parts(trees)
     there: Any = masks.parts.any(axis=(1, 2, 3))
     trees, images, masks = trees[there], images[there], masks[there]
-    own, loose = masks.parts, masks.loose
-    if masks.centres is not None and masks.loose_centres is not None:
-        own, loose = masks.centres, masks.loose_centres
-    names = None if masks.kinds is None else masks.kind_names
+    own = masks.parts if masks.centres is None else masks.centres
     # Of boxes the whole, of other parts the middle.
-    reach = None if masks.centres is None and names else 2.5
+    reach = None if masks.centres is None and masks.kind_names else 2.5
     named = rem.named_parts(
         trees,
         own,
-        loose,
+        masks.loose if masks.loose_centres is None else masks.loose_centres,
         masks.kinds,
         masks.loose_kinds,
-        kind_names=names,
+        kind_names=masks.kind_names or None,
         reach=reach,
     )
     stability = part_stability(
@@ -194,9 +156,7 @@ def show(
     decoded: keras.Model | None,
 ) -> None:
     """Exports, and draws the figures of the report."""
-    config = folder.config
-    main = config.model_names[-1]
-    model = measured.models[main]
+    model = measured.models[folder.config.model_names[-1]]
     served = folder.served / model.name / "1"
     if not served.exists():
         print("\nexporting, and checking what is exported", flush=True)
@@ -212,10 +172,7 @@ def write_report(
     measured: Results,
     decoded: keras.Model | None = None,
 ) -> Path:
-    """Draws the figures and writes `report.html`; returns its path.
-
-    Each figure is `figures/<name>.png`.
-    """
+    """Draws `figures/<name>.png` and writes `report.html`; returns its path."""
     from tfcaps import viz  # it needs matplotlib
     from training import figures
 
@@ -236,7 +193,7 @@ def write_report(
         ]
         for some in (first, others)
     )
-    head, *rows = summary.cells(reports, measured.compared)
+    head, *rows = summary.cells(reports)
     text = (folder.path / "environment.json").read_text("utf-8")
     settings = {**dataclasses.asdict(config), **json.loads(text)}
     page = folder.path / "report.html"
@@ -255,9 +212,7 @@ def write_report(
                 sentences=[(text, False) for text in measured.sentences],
                 texts={
                     TITLES[name]: "\n\n".join(
-                        str(part)
-                        for part in (one, one.named_parts)
-                        if part is not None
+                        str(part) for part in (one, one.named_parts) if part
                     )
                     for name, one in reports.items()
                 },
@@ -299,20 +254,15 @@ def tell(folder: RunFolder, measured: Results, *, has_report: bool) -> None:
 
     Without a report, verdicts and sentences are printed too.
     """
-    paragraphs = [summary.text(measured.reports, measured.compared)]
-    if any(found.learnt is False for found in measured.reports.values()):
-        paragraphs.append(summary.wrapped(_advice(measured.compared)))
+    paragraphs, reports = [summary.text(measured.reports)], measured.reports
+    if any(found.learnt is False for found in reports.values()):
+        paragraphs.append(summary.wrapped(_ADVICE))
+    where = f"report: {folder.path / 'report.html'}"
     if not has_report:
-        verdicts = [
-            f"{TITLES[name]}: {found.verdict}"
-            for name, found in measured.reports.items()
-        ]
+        verdicts = [f"{TITLES[n]}: {one.verdict}" for n, one in reports.items()]
         paragraphs += map(summary.wrapped, [*verdicts, *measured.sentences])
+        where = f"files of the run: {folder.path}"
     picture = _EXAMPLES.get(folder.config.dataset, "your-picture.png")
-    last = [
-        f"report: {folder.path / 'report.html'}"
-        if has_report
-        else f"files of the run: {folder.path}",
-        f"try next: python training/explain.py --run {folder.path} {picture}",
-    ]
-    print("", *paragraphs, "\n".join(last), sep="\n\n")
+    command = f"python training/explain.py --run {folder.path} {picture}"
+    last = f"{where}\ntry next: {command}"
+    print("", *paragraphs, last, sep="\n\n")

@@ -116,7 +116,7 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Trains, measures, draws and exports, and skips what is finished."""
-    from training import datasets, devices, pictures, plan, starting
+    from training import datasets, defaults, devices, plan, starting
 
     started = time.monotonic()
     folder = starting.open_folder(options)
@@ -140,7 +140,7 @@ def run(options: argparse.Namespace) -> None:
         print(f"left out  {sentence}")
     if config.samples is not None:
         data = data.reduced(config.samples)
-    if is_first and (text := pictures.about(config)):
+    if is_first and (text := defaults.about_pictures(config)):
         print(f"pictures  {text}")
     model = starting.check_fit(data, config)
     if options.dry_run:
@@ -177,29 +177,22 @@ def train_and_measure(
     from training.tables import TITLES
 
     config = folder.config
-    compared = None
     kept: dict[str, Any] = {}
     trained: dict[str, Any] = {}
-    if config.dense_head and devices.num_processes() == 1:
-        compared = train.train_dense_head(data, folder, kept)
     for name in config.model_names:
         print(f"\n{TITLES[name]} on {data.name}", flush=True)
         trained[name] = train.train_model(
-            name,
-            data,
-            folder,
-            strategy,
-            kept=kept,
+            name, data, folder, strategy, kept=kept
         )
         if name == "baseline" and config.rem and not options.force:
-            results.check_learnt(folder.read_metrics(name), compared)
+            results.check_learnt(folder.read_metrics(name))
     kept.clear()
     if devices.process() == 0:
         # The other processes have nothing more to do, and wait.
         reports, tests = results.measure(config, data, trained)
         seconds = None if started is None else time.monotonic() - started
         folder.save_reports(reports, tests, seconds)
-        measured = results.Results(trained, reports, tests, compared)
+        measured = results.Results(trained, reports, tests)
         if not options.bare:
             # A decoder on frozen capsules is small enough for one process.
             alone = config.strategy == "data-parallel"

@@ -13,15 +13,11 @@ from cli import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A data set that `--list-datasets` names.
+    """A data set that `--list-datasets` names, and the line about it.
 
-    Attributes:
-        about: A line about it.
-        loader: `"module:function"` of `training/datasets/`, with the arguments
-            `data_dir` and `validation` and its own options; or `None` for what
-            TensorFlow Datasets have under that name.
-        options: Options of this source.
-        drawn: It is drawn by a seed, its argument `seed`.
+    Its loader, `"module:function"` of `training/datasets/`, takes `data_dir`,
+    `validation`, the options here, and `seed` if it is drawn by one. Without it
+    is what TensorFlow Datasets have under that name.
     """
 
     about: str
@@ -32,8 +28,7 @@ class Source:
 
 SOURCES = {
     "digits": Source(
-        "scikit-learn's 8x8 digits, part of that package",
-        "digits:load",
+        "scikit-learn's 8x8 digits, part of that package", "digits:load"
     ),
     "figures": Source(
         "arrangements of five parts among loose ones, made here",
@@ -69,17 +64,12 @@ SOURCES = {
         "photos of ten kinds, at 128x128 (TensorFlow Datasets)"
     ),
     "affnist": Source(
-        "shifted MNIST, tested on affNIST's distorted digits",
-        "affnist:load",
+        "shifted MNIST, tested on affNIST's distorted digits", "affnist:load"
     ),
     "affine_mnist": Source(
-        "the same with a test set that is made here",
-        "affnist:generate",
+        "the same with a test set that is made here", "affnist:generate"
     ),
-    "smallnorb": Source(
-        "toys seen by two cameras",
-        "small_norb:load",
-    ),
+    "smallnorb": Source("toys seen by two cameras", "small_norb:load"),
     "smallnorb-azimuth": Source(
         "the same, tested on new azimuths",
         "small_norb:load",
@@ -90,10 +80,7 @@ SOURCES = {
         "small_norb:load",
         {"viewpoint": "elevation"},
     ),
-    "tiny_imagenet": Source(
-        "200 classes of photos",
-        "tiny_imagenet:load",
-    ),
+    "tiny_imagenet": Source("200 classes of photos", "tiny_imagenet:load"),
 }
 
 

@@ -3,16 +3,13 @@
 import argparse
 import dataclasses
 import itertools
-import shutil
 from pathlib import Path
-from typing import Any
 
 import keras
 
 from cli import UserError
 from tfcaps import rem
 from training import configs, defaults, networks, presets, pruning
-from training.batches import check_shift
 from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder
@@ -22,11 +19,7 @@ _NOT_KEPT = ("bare", "force")
 
 
 def open_folder(options: argparse.Namespace) -> RunFolder:
-    """Returns the folder of a new run, or that of the run to resume.
-
-    Raises:
-        UserError: If a flag contradicts that run, or others.
-    """
+    """Returns the folder of a new run, or that of the run to resume."""
     given = {
         name: value
         for name in configs.settings_of()
@@ -49,7 +42,6 @@ def open_folder(options: argparse.Namespace) -> RunFolder:
             _finished(options.start_from).config,
             rem=False,
             baseline=True,
-            dense_head=False,
             warm_start=True,
         )
     else:
@@ -65,31 +57,21 @@ def open_folder(options: argparse.Namespace) -> RunFolder:
             # No limit of the iterative pruning is a target of the others.
             config = dataclasses.replace(config, final_sparsity=own)
     config = dataclasses.replace(config, **given)
-    _check_used(config, given)
-    return RunFolder(options.out or _free_name(config), config)
-
-
-def _check_used(config: Config, given: dict[str, Any]) -> None:
-    """Raises `UserError` if a flag makes no difference, or contradicts one."""
-    unused = [name for name in given if not config.uses(name)]
-    if not config.rem and given.get("baseline") is False:
-        unused.append("no_baseline")
-    if unused:
+    flags = {
+        name: f"--{'no-' * (value is False)}{name.replace('_', '-')}"
+        for name, value in given.items()
+    }
+    if unused := [flags[name] for name in given if not config.uses(name)]:
         raise UserError(
-            f"{', '.join(map(_flag, unused))} need --rem, as only REM uses "
-            "them."
+            f"{', '.join(unused)} need --rem, as only REM uses them."
         )
-    if config.start_from is not None:
-        for name in ("baseline", "warm_start"):
-            if given.get(name) is False:
-                raise UserError(
-                    f"{_flag(f'no_{name}')} contradicts --start-from, whose "
-                    "network is the baseline that REM begins with."
-                )
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+    if config.start_from and not (config.baseline and config.warm_start):
+        flag = flags["warm_start" if config.baseline else "baseline"]
+        raise UserError(
+            f"{flag} contradicts --start-from, whose network is the baseline "
+            "that REM begins with."
+        )
+    return RunFolder(options.out or _free_name(config), config)
 
 
 def _free_name(config: Config) -> Path:
@@ -109,15 +91,9 @@ def how_to_resume(options: argparse.Namespace, path: Path) -> str:
 
 
 def check_fit(data: Data, config: Config) -> keras.Model:
-    """Builds the network once, before anything is written, and returns it.
-
-    Raises:
-        UserError: If it does not fit the images, or levels, pruning or shift do
-            not fit it.
-    """
+    """Builds the network once, before anything is written, and returns it."""
     model = networks.build_for(data, config, decoder=config.decoder != "none")
     if (start := network(config)) is not None:
-        check(start, data, Path(str(config.start_from)))
         model = begin_with(networks.build_for(data, config), start)
     try:
         rem.quantize_couplings(model, config.levels, mode=config.mode)
@@ -125,55 +101,33 @@ def check_fit(data: Data, config: Config) -> keras.Model:
         raise UserError(f"--levels does not fit: {error}") from error
     if config.rem and config.pruning == "structured":
         pruning.check_structured(model, config)
-    check_shift(data, config)
+    rows, columns, _ = data.image_shape
+    if config.shift >= min(rows, columns):
+        raise UserError(
+            f"--shift {config.shift} can move images of {rows}x{columns} out "
+            "of sight: give fewer pixels."
+        )
     return model
 
 
 def network(config: Config) -> keras.Model | None:
-    """Returns the network that another run ended with, or `None` without one.
-
-    Raises:
-        UserError: If there is no such run, or it is not finished.
-    """
+    """Returns the network that another run ended with, if there is one."""
     if config.start_from is None:
         return None
     run = _finished(config.start_from)
     return run.load_model(run.config.model_names[-1])
 
 
-def take_baseline(folder: RunFolder, data: Data) -> keras.Model:
-    """Makes the network of another run, and its curves, this run's baseline.
-
-    Raises:
-        UserError: If there is no such network, or it is for other images.
-    """
+def take_baseline(folder: RunFolder) -> keras.Model:
+    """Makes the network of another run, and its curve, this run's baseline."""
     run = _finished(str(folder.config.start_from))
     name = run.config.model_names[-1]
-    model = run.load_model(name)
-    check(model, data, run.path)
     for row in run.read_metrics(name):
         folder.append_metrics({**row, "model": "baseline"})
-    trees = folder.path / "epochs"
-    trees.mkdir(exist_ok=True)
-    for path in (run.path / "epochs").glob(f"{name}-*.npz"):
-        epoch = path.stem.removeprefix(f"{name}-")
-        shutil.copyfile(path, trees / f"baseline-{epoch}.npz")
+    model = run.load_model(name)
     # The last file: where it is, everything is.
     folder.save_model("baseline", model)
     return model
-
-
-def check(model: keras.Model, data: Data, run: Path) -> None:
-    """Raises `UserError` unless a network is for such images and classes."""
-    network = rem.encoder(model)
-    has = (*network.inputs[0].shape[1:], network.output_shape[-1])
-    needed = (*data.image_shape, data.num_classes)
-    if has != needed:
-        raise UserError(
-            f"the network of {run} takes images of {_as_text(*has)}; those of "
-            f"{data.name} are {_as_text(*needed)}. Start from a run on images "
-            "like these, or leave out --dataset and --resize."
-        )
 
 
 def begin_with(model: keras.Model, start: keras.Model) -> keras.Model:
@@ -181,26 +135,31 @@ def begin_with(model: keras.Model, start: keras.Model) -> keras.Model:
 
     If that one is smaller, since its filters or types of capsules were pruned
     or types were to spare, it is that one itself, in float32.
-
-    Raises:
-        UserError: If it is another network.
     """
-    shapes, wanted = (
-        [tuple(weight.shape) for weight in network.weights]
-        for network in (start, model)
+    own, other = map(_about, (model, start))
+    weights, given = (
+        [tuple(weight.shape) for weight in each.weights]
+        for each in (model, start)
     )
-    if shapes == wanted:
+    if own == other and weights == given:
         model.set_weights(start.get_weights())
         return model
-    is_smaller = start.count_params() < model.count_params()
-    if start.name != model.name or not is_smaller:
+    sizes = [f"{each.count_params():,}" for each in (start, model)]
+    if own != other or start.count_params() >= model.count_params():
         raise UserError(
-            f"a trained {start.name} of {start.count_params():,} parameters "
-            f"does not fit {model.name} of {model.count_params():,}; leave out "
-            "--model, --routing and --decoder, which are then those of the run "
-            "to start from."
+            f"the trained {other} with {sizes[0]} parameters does not fit "
+            f"{own} with {sizes[1]}; leave out --dataset, --resize, --model, "
+            "--routing and --decoder, which are then those of the run to start "
+            "from."
         )
     return start
+
+
+def _about(network: keras.Model) -> str:
+    encoder = rem.encoder(network)
+    image = "x".join(map(str, encoder.inputs[0].shape[1:]))
+    classes = encoder.output_shape[-1]
+    return f"{network.name} for images of {image} in {classes} classes"
 
 
 def _finished(run: str) -> RunFolder:
@@ -212,7 +171,3 @@ def _finished(run: str) -> RunFolder:
             f" Go on with it: python training/run.py --resume --out {run}"
         )
     return folder
-
-
-def _as_text(rows: int, columns: int, channels: int, classes: int) -> str:
-    return f"{rows}x{columns}x{channels} in {classes} classes"

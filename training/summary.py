@@ -34,9 +34,8 @@ def sentence(report: Report) -> str:
             f"{_percent(report.majority_share)}."
         )
     start = f"The network names {right}"
-    used = report.faithfulness
-    reason = _why_not(report)
-    if reason:
+    used, named = report.faithfulness, report.named_parts
+    if reason := _why_not(report):
         return f"{start}, but its trees do not say why: {reason}."
     if used is None:
         return f"{start}; whether it uses its trees was not measured."
@@ -46,20 +45,18 @@ def sentence(report: Report) -> str:
         without = (
             f"without them it loses the class of {_percent(lost)} of the images"
         )
-    named = report.named_parts
-    if named is not None and named.named:
-        found = _percent(named.found_once or 0.0)
-        return (
-            f"{start}, and says why: it finds {found} of the parts in them, "
-            f"each once, and {without}."
-        )
     text = f"{start} and uses its trees, as {without}"
     if named is None:
         return f"{text}; they are of capsules without places."
-    if named.named is False:
+    if named.named is None:
+        return f"{text}; whether they name parts is not known without masks."
+    if not named.named:
         why = named.verdict.partition(": ")[2]
         return f"{text}, but they do not name parts: {why}"
-    return f"{text}; whether they name parts is not known without masks."
+    return (
+        f"{start}, and says why: it finds {_percent(named.found_once or 0.0)} "
+        f"of the parts in them, each once, and {without}."
+    )
 
 
 def _why_not(report: Report) -> str:
@@ -84,9 +81,7 @@ def is_warning(report: Report) -> bool:
     return report.trivial or bool(report.empty) or report.learnt is False
 
 
-def cells(
-    reports: Mapping[str, Report], compared: float | None = None
-) -> list[list[str]]:
+def cells(reports: Mapping[str, Report]) -> list[list[str]]:
     """Returns head and rows of the table, seven columns."""
     bits = _SLOTS if _have_slots(reports) else _KEYS
     columns = (*_FIRST, _NEEDED, bits, _PRUNED)
@@ -98,9 +93,6 @@ def cells(
         if others != NOTHING:
             row[1 + columns.index(_NEEDED)] += f" ({others})"
         rows.append(row)
-    if compared is not None:
-        accuracy = _FIRST[0].write([{"accuracy": compared}])
-        rows.append(["Dense head", accuracy, *[NOTHING] * (len(columns) - 1)])
     return rows
 
 
@@ -119,10 +111,10 @@ def note(reports: Mapping[str, Report]) -> str:
     )
 
 
-def text(reports: Mapping[str, Report], compared: float | None = None) -> str:
+def text(reports: Mapping[str, Report]) -> str:
     """Returns the sentence on the last model, and the table, for a terminal."""
     last = list(reports.values())[-1]
-    table = markdown(cells(reports, compared))
+    table = markdown(cells(reports))
     return f"{wrapped(sentence(last))}\n\n{table}\n{wrapped(note(reports))}"
 
 

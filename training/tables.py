@@ -38,19 +38,12 @@ NOTHING = "–"
 
 @dataclasses.dataclass(frozen=True)
 class FinishedRun:
-    """A finished run, read from its folder or from a line of a file.
+    """A finished run, read from its folder or from a line of a file."""
 
-    Attributes:
-        name: Its name, which runs with other seeds share.
-        seed: Its seed.
-        parts: What its JSON files hold, by their names without suffix.
-        origin: The run folder, or the file and its line, for messages.
-    """
-
-    name: str
+    name: str  # which runs with other seeds share
     seed: int
-    parts: Mapping[str, Any]
-    origin: str
+    parts: Mapping[str, Any]  # its JSON files, by their names without suffix
+    origin: str  # the folder, or the file and its line, for messages
 
     @property
     def key(self) -> tuple[str, int]:
@@ -59,11 +52,7 @@ class FinishedRun:
 
 
 def read(path: Path) -> list[FinishedRun]:
-    """Returns the finished runs that a path leads to.
-
-    Raises:
-        UserError: If there is no finished run, or a file is broken.
-    """
+    """Returns the finished runs that a path leads to."""
     for file in (path, path / FILE_NAME):
         if file.is_file():
             return read_file(file)
@@ -82,12 +71,7 @@ def read(path: Path) -> list[FinishedRun]:
 
 
 def read_file(path: Path) -> list[FinishedRun]:
-    """Returns the runs of a `runs.jsonl`, in the order of its lines.
-
-    Raises:
-        UserError: If there is no such file, or a line is not that of a run. It
-            says which line.
-    """
+    """Returns the runs of a `runs.jsonl`, in the order of its lines."""
     if not path.is_file():
         raise UserError(f"there is no {path}.")
     runs = []
@@ -116,9 +100,6 @@ def add(path: Path, runs: Iterable[FinishedRun]) -> None:
 
     A run takes the place of one with the same name and seed; all others stay.
     Where the data lay is left out. The file appears complete or not at all.
-
-    Raises:
-        UserError: If the file that is there is broken.
     """
     before = read_file(path) if path.exists() else []
     merged = {run.key: run for run in (*before, *runs)}
@@ -153,24 +134,14 @@ class Summary(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A measure of a model: how it is called, stored and written.
-
-    Attributes:
-        title: Head of the column.
-        field: Where the measure stands in `rem.json`; dots lead downwards.
-        digits: Digits after the point.
-        factor: What it is multiplied by.
-        statistic: Over seeds: `"mean"`, with its deviation, or `"median"`.
-        optional: Whether there are models without this measure, for which "–"
-            is written.
-    """
+    """A measure of a model: how it is called, stored and written."""
 
     title: str
-    field: str
-    digits: int
+    field: str  # where it stands in `rem.json`; dots lead downwards
+    digits: int  # after the point
     factor: float = 1.0
-    statistic: str = "mean"
-    optional: bool = False
+    statistic: str = "mean"  # over seeds, with its deviation, or "median"
+    optional: bool = False  # models without it get "–"
 
     def summary(
         self, models: Sequence[Mapping[str, Any]], field: str | None = None

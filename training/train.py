@@ -1,18 +1,15 @@
 """Trains one model of a run, the baseline or REM: the whole loop."""
 
 import dataclasses
-import json
-import math
 import shutil
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import keras
-import numpy as np
 
 import tfcaps
 from cli import UserError, progress
-from tfcaps import graphs, rem
+from tfcaps import rem
 from training import (
     devices,
     features,
@@ -33,34 +30,19 @@ from training.configs import Config
 from training.datasets import Data
 from training.devices import Strategy
 from training.folder import RunFolder
-from training.image_data import Array
-
-# Starts are compared after so many epochs, by so many batches; their seeds are
-# so far apart.
-TRIAL_EPOCHS = 2
-_TRIAL_BATCHES = 30
-_TRIAL_SEEDS = 1000
-
-# ------------------------------------------------------------------ one model
+from training.images import Array
 
 
 class Setup(NamedTuple):
     """A model that is compiled and has its batches.
 
-    Attributes:
-        model: The whole network.
-        trained: The same, or a model of its layers with further outputs. On a
-            frozen backbone whose features are cached, it begins behind that.
-        network: The trainable part, from images or cached features to class
-            lengths.
-        data: Images and labels, or features and labels.
-        batches: The training batches.
-        config: Settings of this training.
+    On a frozen backbone whose features are cached, all but the whole `model`
+    begin behind that.
     """
 
     model: keras.Model
-    trained: keras.Model
-    network: keras.Model
+    trained: keras.Model  # with the outputs that losses need
+    network: keras.Model  # to class lengths alone
     data: Data
     batches: Batches
     config: Config
@@ -76,29 +58,20 @@ def train_model(
 ) -> keras.Model | None:
     """Trains a model, or takes it from the folder if that was done before.
 
-    Args:
-        name: `"baseline"`, or `"rem"` for pruning and decay.
-        data: Images and labels.
-        folder: Settings of the run, and where the model, its back-up and its
-            metrics go.
-        strategy: What `make_strategy` returned.
-        kept: Features that the models of a run share, see
-            `features.cache_features`. Defaults to none yet.
+    Its name is `"baseline"`, or `"rem"` for pruning and decay; `kept` is as in
+    `features.cache_features`.
 
     Returns:
         The trained model, stripped of pruning, compacted if that was
         structured, and in float32 whatever it was trained in; None but in the
         first process.
-
-    Raises:
-        UserError: If the loss becomes infinite or not a number.
     """
     config = folder.config.of(name)
     if folder.model_path(name).exists():
         return folder.load_model(name)
     if name == "baseline" and config.start_from is not None:
         is_first = devices.process() == 0
-        model = starting.take_baseline(folder, data) if is_first else None
+        model = starting.take_baseline(folder) if is_first else None
         devices.wait()
         return model
     start = None
@@ -111,9 +84,8 @@ def train_model(
     with devices.scope(strategy):
         kept = {} if kept is None else kept
         setup = prepare(name, data, config, strategy, start, kept)
-        backup, epochs, stops = name, config.epochs, []
-        if name == "baseline" and config.trials > 1:
-            backup = _best_start(setup, data, folder)
+        backup = folder.path / f"backup-{name}"
+        epochs, stops = config.epochs, []
         if config.patience is not None:
             stops = [stop_on_validation(name, folder, setup)]
             epochs = stops[0].epochs(epochs)
@@ -123,7 +95,7 @@ def train_model(
             *objectives.changes(setup.trained, config, setup.batches),
             Measure(name, encoder, setup.data.test, epochs, folder),
             # Only epochs that are measured and finite.
-            BackUp(folder.path / f"backup-{backup}"),
+            BackUp(backup),
         ]
         fit(setup.trained, setup.batches, callbacks, epochs)
         rem.strip_pruning(setup.trained)
@@ -140,9 +112,7 @@ def train_model(
             model = tfcaps.models.without_spare_types(model)
     if devices.process() == 0:
         folder.save_model(name, model)
-        # Those of its starts too.
-        for backed_up in list(folder.path.glob(f"backup-{name}*")):
-            shutil.rmtree(backed_up, ignore_errors=True)
+        shutil.rmtree(backup, ignore_errors=True)
         folder.best_path(name).unlink(missing_ok=True)
     devices.wait()
     if devices.process() > 0:
@@ -162,14 +132,8 @@ def prepare(
 ) -> Setup:
     """Builds and compiles a model in the strategy's scope, and begins pruning.
 
-    Args:
-        name: As in `train_model`.
-        data: Images and labels.
-        config: Settings of this training.
-        strategy: What `make_strategy` returned.
-        start: A trained network whose weights it begins with. Defaults to
-            `None`, which draws them.
-        kept: As in `features.cache_features`. Defaults to `None`.
+    It begins with the weights of the trained network `start`, or draws them;
+    `kept` is as in `features.cache_features`, the rest as in `train_model`.
     """
     # The same weights at the start and the same batches for every model.
     keras.utils.set_random_seed(config.seed)
@@ -201,11 +165,7 @@ def fit(
     callbacks: Sequence[keras.callbacks.Callback],
     epochs: int,
 ) -> None:
-    """Trains a compiled model on its batches.
-
-    Raises:
-        UserError: If its loss or a weight becomes infinite or not a number.
-    """
+    """Trains a compiled model on its batches."""
     starter = keras.callbacks.LambdaCallback(
         on_epoch_begin=lambda epoch, logs: batches.start_epoch(epoch)
     )
@@ -221,11 +181,7 @@ def fit(
 def stop_on_validation(
     name: str, folder: RunFolder, setup: Setup
 ) -> StopOnValidation:
-    """Returns what ends the training of a model by its validation images.
-
-    Raises:
-        UserError: If there are no validation images.
-    """
+    """Returns what ends the training of a model by its validation images."""
     batches, split = setup.batches, setup.data.validation
     if not len(split.labels):
         raise UserError(
@@ -240,135 +196,8 @@ def stop_on_validation(
     )
 
 
-# ------------------------------------------- more than one training for a model
-
-
-def _best_start(setup: Setup, data: Data, folder: RunFolder) -> str:
-    """Trains from several starts, and chooses the one of the lowest loss.
-
-    Which type of part stands for what is decided in the first epochs, and may
-    be decided badly: two kinds of parts share a type, and another is split. The
-    loss of some training images tells, as narrow and as hard as the network is
-    in the end, without any label of a part. After each epoch half of the starts
-    go on: successive halving, Jamieson and Talwalkar, 2016,
-    https://arxiv.org/abs/1502.07943
-
-    Returns:
-        The name of the back-up of the best start, from which to train on.
-    """
-    config, model = setup.config, setup.trained
-    path = folder.path / "trials.json"
-    known = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    model.optimizer.build(model.trainable_variables)
-    fresh = [np.array(v) for v in model.optimizer.variables]
-    first = model.get_weights()
-    starts = list(range(1, config.trials + 1))
-    for epoch in range(1, min(TRIAL_EPOCHS, config.epochs) + 1):
-        losses = known.setdefault(f"epoch {epoch}", {})
-        for number in starts:
-            if str(number) in losses:
-                continue
-            told = f"start {number} of {config.trials}, epoch {epoch}"
-            print(f"\n{told}", flush=True)
-            weights = first
-            if number > 1:
-                weights = _other_weights(setup, data, number)
-            model.set_weights(weights)
-            for variable, value in zip(
-                model.optimizer.variables, fresh, strict=True
-            ):
-                variable.assign(value)
-            # It takes what the start has learnt in the epochs before.
-            backup = BackUp(folder.path / f"backup-baseline-start-{number}")
-            changes = objectives.changes(model, config, setup.batches)
-            fit(model, setup.batches, [*changes, backup], epoch)
-            losses[str(number)] = _loss_of_start(setup)
-            if devices.process() == 0:
-                folder.write_json(path.name, known)
-        told = ", ".join(f"{losses[str(n)]:.3f} ({n})" for n in starts)
-        print(f"\nlosses of the starts after epoch {epoch}: {told}", flush=True)
-        best = sorted(starts, key=lambda number: losses[str(number)])
-        starts = sorted(best[: max(len(starts) // 2, 1)])
-    print(f"\nstart {best[0]} is trained on", flush=True)
-    return f"baseline-start-{best[0]}"
-
-
-def _other_weights(setup: Setup, data: Data, number: int) -> list[np.ndarray]:
-    """Draws the weights of a start."""
-    config = setup.config
-    keras.utils.set_random_seed(config.seed + _TRIAL_SEEDS * (number - 1))
-    drawn = networks.build_for(data, config)
-    drawn = objectives.with_outputs(drawn, "baseline", config, data)
-    return drawn.get_weights()
-
-
-def _loss_of_start(setup: Setup) -> float:
-    layer = graphs.last_routed_layer(setup.network)
-    before = np.array(layer.log_width)
-    layer.log_width.assign(math.log(layer.routing.width))
-    setup.batches.start_epoch(0)
-    setup.trained.reset_metrics()
-    for index in range(min(_TRIAL_BATCHES, setup.batches.num_batches)):
-        values = setup.trained.test_on_batch(
-            *setup.batches[index], return_dict=True
-        )
-    layer.log_width.assign(before)
-    return float(values["loss"])
-
-
-# --------------------------------------------------------- beside the capsules
-
-
-def train_dense_head(
-    data: Data, folder: RunFolder, kept: dict[str, Array]
-) -> float:
-    """Returns the test accuracy of a plain convolutional network.
-
-    It has the layers of the capsule network up to its first capsules and a
-    dense layer in their place, no more parameters in all, and is trained alike.
-    Where it is right and the capsules are not, the pictures can be learnt, and
-    the capsules are what to look at.
-
-    What is measured stands in the run folder's `dense_head.json`, with the
-    accuracies on the other test sets, and is read from there if it was measured
-    before; the network is in `dense_head.keras`.
-    """
-    path = folder.path / "dense_head.json"
-    if path.exists():
-        return json.loads(path.read_text("utf-8"))["accuracy"]
-    config = folder.config
-    print(f"\nDense head on {data.name}, to compare with", flush=True)
-    keras.utils.set_random_seed(config.seed)
-    model = networks.build_for(data, config, decoder=False)
-    model = networks.with_dense_head(model)
-    head, seen, augment = features.cache_features(model, data, config, kept)
-    batches = training_batches(head, seen, config, augment=augment)
-    rate = objectives.learning_rate(config, batches.num_batches)
-    head.compile(
-        keras.optimizers.Adam(rate),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
-    )
-    fit(head, batches, [], config.epochs)
-    right, *others = (
-        float(np.mean(np.argmax(logits, axis=-1) == split.labels))
-        for split in (data.test, *data.others.values())
-        for logits in [model.predict(Batches(*split, 256), verbose=0)]
-    )
-    tests = dict(zip(data.others, others, strict=True))
-    for name, share in tests.items():
-        print(f"Dense head, {name} images: {share:.2%} right.", flush=True)
-    folder.save_model("dense_head", model)
-    measured = {"accuracy": right, "parameters": model.count_params()}
-    folder.write_json(path.name, {**measured, "tests": tests})
-    return right
-
-
 def train_decoder(
-    model: keras.Model,
-    data: Data,
-    folder: RunFolder,
-    strategy: Strategy | None,
+    model: keras.Model, data: Data, folder: RunFolder, strategy: Strategy | None
 ) -> keras.Model | None:
     """Returns the model with its decoder, or None if there is to be none.
 

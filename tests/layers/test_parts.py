@@ -154,7 +154,9 @@ def test_layer_equals_the_reference(instances, most, several, parts):
         return_activations=True,
         return_couplings=True,
         return_evidence=True,
+        training=True,
     )
+    decided = np.asarray(layer(places, active, return_couplings=True)[1])
     # Each child once more for each instance of its type, of types of their own.
     places = np.tile(places, (1, 1, 1, instances, 1))
     active = np.tile(active, instances)
@@ -172,8 +174,18 @@ def test_layer_equals_the_reference(instances, most, several, parts):
         instances=instances,
     )
     every = np.reshape(every, (2, -1, instances, TYPES, CLASSES)).sum(axis=2)
-    expected += [np.minimum(every.reshape(2, -1, CLASSES), 1.0), logs]
+    every = every.reshape(2, -1, CLASSES)
+    expected += [np.minimum(every, 1.0), logs]
     assert_all_close(found, expected, atol=1e-4)
+    if several:
+        assert_close(decided, expected[2], atol=1e-4)
+        return
+    best = np.asarray(found[1]).argmax(axis=-1)
+    shares = np.exp(logs) / np.exp(logs).sum(axis=-1, keepdims=True)
+    every = np.minimum(every / shares[:, None], 1.0)
+    for couplings, of_image, parent in zip(decided, every, best, strict=True):
+        assert_close(couplings[:, parent], of_image[:, parent], atol=1e-3)
+        assert np.count_nonzero(couplings.any(axis=0)) == 1
 
 
 def test_a_class_may_have_a_type_twice():
@@ -306,6 +318,8 @@ def test_templates_become_what_is_seen_where_a_type_was_found():
 def test_maps_add_up_to_the_odds_of_classes(parts, rng):
     """Expected values are those of loops over places."""
     places, active, _ = parts
+    active = active.copy()
+    active[1] *= 0.01
     routing = MeanShiftRouting(width=1.5, epsilon=0.1, orphan=0.3)
     layer = built(MapCaps(CLASSES, routing, stride=2), SHAPE, None)
     layer.maps.assign(rng.normal(0.0, 0.1, layer.maps.shape))
@@ -320,18 +334,24 @@ def test_maps_add_up_to_the_odds_of_classes(parts, rng):
     odds = 0.1 * np.exp(told.sum(axis=1))
     shares = odds / (1.0 + odds.sum(axis=1, keepdims=True))
     positive = np.maximum(told, 0.0)
-    couplings = shares[:, None] * positive / (positive + 0.3)
-    poses = np.einsum("bij,bid->bjd", couplings, places.reshape(2, -1, 2))
-    poses /= couplings.sum(axis=1)[..., None]
-    found = layer(
-        places,
-        active,
-        return_activations=True,
-        return_couplings=True,
-        return_evidence=True,
-    )
-    expected = (poses, shares, couplings, np.log(shares))
-    assert_all_close(found, expected, atol=1e-3)
+    tells = positive / (positive + 0.3)
+    poses = np.einsum("bij,bid->bjd", tells, places.reshape(2, -1, 2))
+    poses /= tells.sum(axis=1)[..., None]
+    decided = shares == shares.max(axis=1, keepdims=True)
+    decided &= shares > 1.0 - shares.sum(axis=1, keepdims=True)
+    assert decided.sum(axis=1).tolist() == [1, 0]  # or nothing
+    for factors, training in ((shares, True), (decided, False)):
+        found = layer(
+            places,
+            active,
+            return_activations=True,
+            return_couplings=True,
+            return_evidence=True,
+            training=training,
+        )
+        couplings = factors[:, None] * tells
+        expected = (poses, shares, couplings, np.log(shares))
+        assert_all_close(found, expected, atol=1e-3)
     best = maps.reshape(-1, *maps.shape[2:]).argmax(axis=0)
     rows, columns = maps.shape[:2]
     shifts = np.stack(np.divmod(best, columns), -1) - (rows // 2, columns // 2)

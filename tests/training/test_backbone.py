@@ -14,7 +14,7 @@ from tests.training.test_run import command, tiny_data
 from tfcaps import models, rem
 from training import backbone, configs, networks
 from training.datasets import Data
-from training.image_data import Images, Split
+from training.images import Images, Split
 
 
 @keras.saving.register_keras_serializable(package="tests")

@@ -9,10 +9,10 @@ from tests.networks import tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps.graphs import children_grid
 from training import presets, train
-from training.augmentation import Augmentation, recoloured, warped
+from training.augmentation import Augmentation, warped
 from training.batches import Batches, measured_at_once, stream
 from training.configs import Config
-from training.image_data import Images
+from training.images import Images
 from training.presets import protocol
 
 _EVERYTHING = Augmentation(
@@ -221,24 +221,6 @@ def test_zoom_shows_the_fill_beyond_the_edges(fill, more, outside):
     # A side of 9 becomes 4.5 to 5.4.
     inside = (new == 200).sum(axis=(1, 2, 3))
     assert inside.min() >= 12 and (outside or inside.max() <= 5.4**2)
-
-
-def test_colours_are_exchanged_and_negated():
-    images = np.tile(np.float32([0.1, 0.2, 0.4]), (400, 2, 2, 1))
-    new = recoloured(images, 0.5, np.random.default_rng(0))
-    assert new.dtype == np.float32
-    sets = [tuple(np.round(image[0, 0], 3)) for image in new]
-    assert len(set(sets)) == 12
-    negative = new.max(axis=(1, 2, 3)) > 0.5
-    assert 70 < negative.sum() < 130
-    kept = np.all(np.isclose(new, images), axis=(1, 2, 3))
-    # Half keep their order, a sixth of the others too; a quarter is negated.
-    assert 400 * 0.75 * (0.5 + 0.5 / 6) == pytest.approx(kept.sum(), rel=0.15)
-    grey = recoloured(images[..., :1], 1.0, np.random.default_rng(0))
-    assert set(np.unique(np.round(grey, 3))) == {
-        np.float32(0.1),
-        np.float32(0.9),
-    }
 
 
 def named_batches():

@@ -6,9 +6,10 @@ import pytest
 from keras import ops
 
 from cli import UserError
+from tests.tolerance import assert_all_equal
 from training.batches import Batches
 from training.callbacks import BackUp, StopIfNotFinite, StopOnValidation
-from training.image_data import Images
+from training.images import Images
 
 # ------------------------------------------------------------------- back-ups
 
@@ -31,23 +32,12 @@ def train(folder, epochs, stop_after=None):
         if epoch == stop_after:
             raise Stop
 
+    noting = keras.callbacks.LambdaCallback(on_epoch_end=note)
     model.fit(
-        x,
-        y,
-        epochs=epochs,
-        shuffle=False,
-        verbose=0,
-        callbacks=[
-            BackUp(folder),
-            keras.callbacks.LambdaCallback(on_epoch_end=note),
-        ],
-    )
+        x, y, epochs=epochs, shuffle=False, verbose=0,
+        callbacks=[BackUp(folder), noting],
+    )  # fmt: skip
     return model.get_weights(), trained
-
-
-def assert_equal(mine, theirs):
-    for left, right in zip(mine, theirs, strict=True):
-        np.testing.assert_array_equal(left, right)
 
 
 def names(folder):
@@ -61,7 +51,7 @@ def test_a_training_goes_on_after_its_last_whole_epoch(tmp_path):
     assert names(tmp_path / "cut") == ["epoch-3.weights.h5"]
     cut, trained = train(tmp_path / "cut", 5)
     assert trained == [3, 4]
-    assert_equal(cut, whole)
+    assert_all_equal(cut, whole)
     # Stopped before its weights were saved elsewhere, and before an earlier
     # back-up was deleted: nothing is repeated.
     (tmp_path / "cut" / "epoch-10.weights.h5").write_bytes(
@@ -69,7 +59,7 @@ def test_a_training_goes_on_after_its_last_whole_epoch(tmp_path):
     )
     again, trained = train(tmp_path / "cut", 10)
     assert trained == []
-    assert_equal(again, whole)
+    assert_all_equal(again, whole)
 
 
 def test_a_back_up_that_was_being_written_does_not_count(tmp_path, monkeypatch):
@@ -89,7 +79,7 @@ def test_a_back_up_that_was_being_written_does_not_count(tmp_path, monkeypatch):
     assert "epoch-2.weights.h5" in names(tmp_path / "cut")
     cut, trained = train(tmp_path / "cut", 4)
     assert trained == [2, 3]
-    assert_equal(cut, whole)
+    assert_all_equal(cut, whole)
     assert names(tmp_path / "cut") == ["epoch-4.weights.h5"]
 
 
@@ -127,28 +117,19 @@ def one_weight():
 def stopped(path, losses, initial_epoch=0, **settings):
     ones, zeros = np.ones((4, 1), "float32"), np.zeros(4, int)
     stop = StopOnValidation(Batches(Images(ones), zeros, 2), path, **settings)
-    history = (
-        one_weight()
-        .fit(
-            ones,
-            zeros,
-            epochs=stop.epochs(len(losses)),
-            initial_epoch=initial_epoch,
-            verbose=0,
-            callbacks=[Losses(losses), stop],
-        )
-        .history
-    )
-    return history.get("val_loss", [])
+    fitted = one_weight().fit(
+        ones, zeros, epochs=stop.epochs(len(losses)), verbose=0,
+        initial_epoch=initial_epoch, callbacks=[Losses(losses), stop],
+    )  # fmt: skip
+    return fitted.history.get("val_loss", [])
 
 
 def test_it_stops_so_many_epochs_after_the_best(tmp_path):
     losses = [3.0, 2.0, 2.5, 2.2, 2.0, 1.0]
-    seen = stopped(tmp_path / "losses.json", losses, patience=3)
-    assert seen == pytest.approx([3.0, 2.0, 2.5, 2.2, 2.0])
-    assert stopped(
-        tmp_path / "others.json", losses, patience=4
-    ) == pytest.approx(losses)
+    for patience, epochs in ((3, 5), (4, 6)):
+        path = tmp_path / f"{patience}.json"
+        seen = stopped(path, losses, patience=patience)
+        assert seen == pytest.approx(losses[:epochs])
 
 
 def test_the_weights_of_the_lowest_loss_are_kept(tmp_path):

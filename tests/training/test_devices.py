@@ -19,7 +19,7 @@ from training import datasets, defaults, devices
 from training import train as training
 from training.batches import Batches
 from training.folder import RunFolder
-from training.image_data import Images
+from training.images import Images
 
 # Trains on the devices of its arguments, in files named like them.
 TRAIN = """

@@ -11,16 +11,9 @@ import pytest
 from tests.nightly import nightly
 from tests.training.test_run import command, tiny_data
 from tfcaps import rem
-from training import (
-    configs,
-    defaults,
-    features,
-    networks,
-    objectives,
-    train,
-)
+from training import configs, defaults, features, networks, objectives, train
 from training.datasets import Data
-from training.image_data import Images, Split
+from training.images import Images, Split
 
 
 @pytest.fixture
@@ -192,8 +185,7 @@ def test_the_plan_tells_of_the_backbone(tmp_path, backbone, capsys):
             "--out", tmp_path / "run",
         ) == 0  # fmt: skip
     printed = capsys.readouterr().out
-    assert "5x5x6 features, 84 parameters, frozen" in printed
     # 16 for training, 3 for validation and 8 for testing.
-    assert "features of 27 images are computed once and kept" in printed
+    assert "features 5x5x6 of 27 images are computed once, about" in printed
     assert "Baseline: 2 epochs of 2 steps" in printed
     assert not (tmp_path / "run").exists()

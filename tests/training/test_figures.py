@@ -15,7 +15,7 @@ from training import figures
 from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder
-from training.image_data import Images, Split
+from training.images import Images, Split
 from training.results import Results, write_report
 
 ALWAYS = {
@@ -89,11 +89,8 @@ def written(tmp_path_factory, models, data, reports):
     Its folder, its page, and what its figures were given.
     """
     folder = run_folder(tmp_path_factory.mktemp("run") / "run", models)
-    for epoch in (1, 2, 10, 80):
-        folder.save_epoch("rem", epoch - 1, reports["rem"].dictionary)
-    folder.save_epoch("baseline", 0, reports["baseline"].dictionary)
     with recorded() as given:
-        page = write_report(folder, data, Results(models, reports, {}, None))
+        page = write_report(folder, data, Results(models, reports, {}))
     return folder, page.read_text("utf-8"), given
 
 
@@ -102,21 +99,18 @@ def test_every_figure_is_in_the_report(written, reports):
     folder, page, _ = written
     names = {path.stem for path in folder.figures.iterdir()}
     assert names == ALWAYS | OF_MODELS | {
-        "tradeoff_sparsity", "epochs_rem", "saliency",
+        "tradeoff_sparsity", "saliency",
         "named_tree_1", "named_tree_2",
     }  # fmt: skip
     assert page.count("data:image/png;base64,") == len(names)
-    assert "Couplings while training, REM" in page
     for line in str(reports["rem"]).splitlines():
         assert html.escape(line) in page
 
 
 def test_measurements_are_drawn_over_epochs_and_sparsity(written):
     *_, given = written
-    _, epochs = given["coupling_histograms"]
-    assert list(epochs["dictionaries"]) == [
-        "epoch 1", "epoch 2", "epoch 10", "epoch 80",
-    ]  # fmt: skip
+    [histograms] = given["coupling_histograms"]
+    assert list(histograms["dictionaries"]) == ["Baseline", "REM"]
     shown = [
         {row["model"] for row in call["records"]} for call in given["tradeoff"]
     ]

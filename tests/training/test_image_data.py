@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from training.image_data import Images, Split
+from training.images import Images, Split
 
 BYTES = np.arange(0, 256, 17, dtype=np.uint8).reshape(4, 2, 2, 1)
 

@@ -16,7 +16,7 @@ from training import configs, defaults, networks, objectives, pruning
 from training.augmentation import Augmentation
 from training.batches import Batches
 from training.datasets.data import Data
-from training.image_data import Images, Split
+from training.images import Images, Split
 
 _MEAN, _STD = (0.2, 0.4, 0.6), (0.5, 0.25, 0.1)
 

@@ -15,7 +15,7 @@ from training import explain_job, figures
 from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder
-from training.image_data import Images, Split
+from training.images import Images, Split
 
 
 def data_of(count, side=8):

@@ -8,15 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.test_run import command, metrics, tiny_data
-from training import (
-    devices,
-    models,
-    plan,
-    presets,
-    pruning,
-    sources,
-    tables,
-)
+from training import devices, models, plan, presets, sources, tables
 from training.configs import Config, config_from, settings_of
 
 
@@ -43,7 +35,6 @@ def test_every_data_set_with_a_protocol_of_its_own_is_listed():
 
 def test_settings_may_be_what_there_is():
     known = settings_of(Config)
-    assert known["pruning"].choices == tuple(pruning._BEGIN)
     assert set(known["strategy"].choices) == set(devices.STRATEGIES)
     assert config_from(dataclasses.asdict(Config())) == Config()
 
@@ -104,10 +95,10 @@ def test_a_long_training_says_first_how_long_it_takes(
 
 
 def test_files_of_other_versions_are_read_or_refused():
-    saved = dataclasses.asdict(Config(trials=1, coupling_ramp=0.0))
-    older = {k: v for k, v in saved.items() if k not in ("trials", "seed")}
+    saved = dataclasses.asdict(Config(coupling_ramp=0.0))
+    older = {k: v for k, v in saved.items() if k not in ("seed", "levels")}
     del older["coupling_ramp"]
-    gone = {"scope": "tensor", "rounds": 3}
+    gone = {"scope": "tensor", "rounds": 3, "trials": 5, "dense_head": True}
     assert config_from({**older, **gone}) == config_from(saved)
     with pytest.raises(ValueError, match="the settings warp, which this"):
         config_from({**saved, "warp": 9})

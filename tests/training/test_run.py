@@ -43,7 +43,7 @@ def test_a_run_leaves_everything_it_promises(finished):
     assert names >= {
         "config.json", "data.json", "environment.json", "metrics.jsonl",
         "model.keras", "baseline.keras", "rem.json", "dictionary.npz",
-        "figures", "report.html", "served", "epochs",
+        "figures", "report.html", "served",
     }  # fmt: skip
     assert not [n for n in names if n.startswith((".", "backup"))]
     figures = {p.name for p in (finished / "figures").iterdir()}
@@ -51,7 +51,7 @@ def test_a_run_leaves_everything_it_promises(finished):
         "curves", "tradeoff_epoch", "tradeoff_sparsity",
         "keys_per_class",
         "coupling_histograms", "parse_trees",
-        "epochs_baseline", "epochs_rem", "parse_tree_images",
+        "parse_tree_images",
         "parse_tree_overall", "parse_tree_classes",
         "tree_fields", "reconstructions", "perturbations",
     }  # fmt: skip
@@ -120,7 +120,6 @@ def test_the_closing_table_stands_on_stdout(tmp_path, capsys, monkeypatch):
         ".rem.json-a1_b2c3d",
         ".staged-model.keras",
         "figures/.curves.png-tjz7y9ci",
-        "epochs/.rem-1.npz-tjz7y9ci",
         "served/.models.config-tjz7y9ci",
         "served/tiny/.publish-tjz7y9ci/variables",
     ],

@@ -12,9 +12,9 @@ from tfcaps.rem.evaluation.named_parts import part_stability
 from training import results
 from training.configs import Config
 from training.datasets import Data
-from training.datasets.masks import Masks
+from training.datasets.data import Masks
 from training.folder import RunFolder
-from training.image_data import Images, Split
+from training.images import Images, Split
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def data_of(count=12):
     for image, things in enumerate(corners):
         for thing, (row, column) in enumerate(things):
             drawn[image, thing, row, column] = True
-    masks = Masks(drawn[:, :2].any(axis=1), drawn[:, :2], drawn[:, 2:])
+    masks = Masks(drawn[:, :2], drawn[:, 2:])
     part = Split(Images(images), np.arange(count) % 3)
     return Data("tiny", part, part, part, ("a", "b", "c"), masks=masks)
 

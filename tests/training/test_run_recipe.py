@@ -6,14 +6,7 @@ import pytest
 
 import tfcaps
 from tests.training.test_run import command, metrics, tiny_data
-from training import (
-    configs,
-    datasets,
-    defaults,
-    devices,
-    presets,
-    train,
-)
+from training import configs, datasets, defaults, devices, presets, train
 from training.batches import Batches
 from training.folder import RunFolder
 from training.run import make_parser

@@ -9,7 +9,7 @@ from tests.test_shared_parts import SIDE, symbols
 from tests.training.test_run import command, metrics
 from training import networks
 from training.datasets import Data, load
-from training.image_data import Images, Split
+from training.images import Images, Split
 
 _FLAGS = (
     "--model constellation_capsnet --shared-parts --bare --rem --force "

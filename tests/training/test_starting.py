@@ -1,4 +1,4 @@
-"""Runs that begin with another network, or with several starts."""
+"""Runs that begin with the network of another run."""
 
 import json
 
@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tests.tolerance import assert_all_equal
-from tests.training.test_run import command, metrics, tiny_data
-from training import datasets, networks, objectives, starting, train
+from tests.training.test_run import command, tiny_data
+from training import datasets, networks, objectives, starting
 from training.configs import Config
 from training.folder import RunFolder
 
@@ -114,7 +114,7 @@ def test_a_network_that_was_made_smaller_is_trained_as_it_is(tmp_path, capsys):
     # As the networks differ in size, it cannot stand for another one.
     flags = (*flags, "--model", "parts_capsnet", "--out", tmp_path / "other")
     assert command(*flags) == 2
-    assert "leave out --model" in capsys.readouterr().err
+    assert "leave out --dataset" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_a_network_that_was_made_smaller_is_trained_as_it_is(tmp_path, capsys):
         (("--warm-start",), "--warm-start, --start-from need --rem"),
         (("--rem", "--no-baseline"), "--no-baseline contradicts --start-from"),
         (("--rem", "--no-warm-start"), "contradicts --start-from"),
-        (("--rem", "--dataset", "digits"), "are 8x8x1 in 10 classes"),
-        (("--rem", "--model", "parts_capsnet"), "leave out --model"),
+        (("--rem", "--dataset", "digits"), "8x8x1 in 10 classes"),
+        (("--rem", "--model", "parts_capsnet"), "does not fit parts_capsnet"),
     ],
 )
 def test_what_cannot_begin_there_is_refused(
@@ -150,40 +150,3 @@ def test_a_run_that_is_not_finished_is_none_to_start_from(
     nowhere = tmp_path / "nowhere"
     assert command("--rem", "--start-from", nowhere) == 2
     assert f"no run in {nowhere}" in capsys.readouterr().err
-
-
-_FLAGS = (
-    "--model constellation_capsnet --part-types 2 --bare --epochs 3".split()
-)
-
-
-@pytest.mark.slow
-def test_half_of_the_starts_go_on_also_after_a_stop(
-    tmp_path, capsys, monkeypatch
-):
-    data = tiny_data(tmp_path / "data.npz", size=16)
-    flags = ["--dataset", data, "--trials", "5", *_FLAGS]
-    assert command(*flags, "--out", tmp_path / "whole") == 0
-    losses = json.loads((tmp_path / "whole" / "trials.json").read_text())
-    assert set(losses["epoch 1"]) == {"1", "2", "3", "4", "5"}
-    best = sorted(losses["epoch 1"], key=losses["epoch 1"].get)
-    assert set(losses["epoch 2"]) == set(best[:2])
-    chosen = min(losses["epoch 2"], key=losses["epoch 2"].get)
-    assert f"start {chosen} is trained on" in capsys.readouterr().out
-
-    measure, calls = train._loss_of_start, []
-
-    def stopped(setup):
-        calls.append(setup)
-        if len(calls) == 6:  # in the second epoch, trained but not measured
-            raise KeyboardInterrupt
-        return measure(setup)
-
-    monkeypatch.setattr(train, "_loss_of_start", stopped)
-    assert command(*flags, "--out", tmp_path / "stopped") == 130
-    assert command("--resume", "--bare", "--out", tmp_path / "stopped") == 0
-    resumed = json.loads((tmp_path / "stopped" / "trials.json").read_text())
-    for epoch, of_starts in losses.items():
-        assert resumed[epoch] == pytest.approx(of_starts, rel=1e-4)
-    last, again = (metrics(tmp_path / n)[-1] for n in ("whole", "stopped"))
-    assert again["loss"] == pytest.approx(last["loss"], rel=1e-4)

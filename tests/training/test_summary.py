@@ -1,8 +1,6 @@
-"""What a run says at its end: learnt or not, and beside a plain network."""
+"""What a run says at its end, and whether it has learnt anything."""
 
 import dataclasses
-import json
-import re
 
 import keras
 import numpy as np
@@ -10,10 +8,10 @@ import pytest
 
 from cli import UserError
 from tests.rem.evaluation.test_evaluate import report_of
-from tests.training.test_run import command, metrics, tiny_data
+from tests.training.test_run import command, metrics
 from tfcaps import rem
-from tfcaps.rem import CouplingDictionary, Faithfulness, NamedParts, Report
-from training import datasets, networks, results, summary
+from tfcaps.rem import CouplingDictionary, Faithfulness, NamedParts
+from training import results, summary
 
 _BOTH = {"zero": 0.5, "mean": 0.5}
 USED = Faithfulness(
@@ -43,26 +41,11 @@ NAMED = NamedParts(
 def report():
     trees = CouplingDictionary(2)
     trees.update(np.full((100, 3), [10, 0, 0]), np.arange(100) % 2)
-    return Report(
-        levels=11,
-        levels_per_layer={"class_caps": 11},
-        mode="midtread",
-        accuracy=1.0,
-        accuracy_quantized=1.0,
-        nonuniform_share=1.0,
-        strong_share=0.1,
-        whole_share=0.0,
-        t_score=0.9,
-        zero_layers=[],
-        sparsity=0.7,
-        sparsity_paper=0.7,
-        nonzero_parameters=10,
-        total_parameters=20,
-        dictionary=trees,
-        majority_share=0.5,
-        faithfulness=USED,
-        named_parts=NAMED,
-    )
+    return report_of(
+        accuracy=1.0, accuracy_quantized=1.0, nonuniform_share=1.0,
+        whole_share=0.0, t_score=0.9, sparsity=0.7, dictionary=trees,
+        faithfulness=USED, named_parts=NAMED,
+    )  # fmt: skip
 
 
 def changed(report, **values):
@@ -79,89 +62,85 @@ def changed(report, **values):
     return dataclasses.replace(report, **values)
 
 
-def test_trees_that_name_parts(report):
-    assert summary.sentence(report) == (
-        "The network names 100.0 % of new images rightly, and says why: it "
-        "finds 99.7 % of the parts in them, each once, and without them it "
-        "sees the class no more."
-    )
-    assert not summary.is_warning(report)
-    less = {"necessity": {"zero": 0.912, "mean": 0.9}}
-    assert summary.sentence(changed(report, faithfulness=less)).endswith(
-        "without them it loses the class of 91.2 % of the images."
-    )
+RIGHT = "The network names 100.0 % of new images rightly"
+NAMES = (
+    f"{RIGHT}, and says why: it finds 99.7 % of the parts in them, each once"
+)
+USES = f"{RIGHT} and uses its trees, as without them it sees the class no more"
+NOT_WHY = f"{RIGHT}, but its trees do not say why: "
+
+
+def used(necessity, **changes):
+    zero_or_mean = {"zero": necessity, "mean": necessity}
+    return {"faithfulness": {"necessity": zero_or_mean, **changes}}
 
 
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
+        ({}, f"{NAMES}, and without them it sees the class no more."),
+        (
+            used(0.912),
+            f"{NAMES}, and without them it loses the class of 91.2 % of the "
+            "images.",
+        ),
         (
             {"named_parts": {"information": 0.09, "top_type_share": 1.0}},
-            "and uses its trees, as without them it sees the class no more, "
-            "but they do not name parts: the type of a leaf says too little "
-            "about the part under it (NMI 0.09, below 0.80); 100.0 % of their "
-            "leaves are of type 0.",
+            f"{USES}, but they do not name parts: the type of a leaf says too "
+            "little about the part under it (NMI 0.09, below 0.80); 100.0 % of "
+            "their leaves are of type 0.",
         ),
         (
             {"named_parts": {"found_once": None, "information": None}},
-            "whether they name parts is not known without masks.",
+            f"{USES}; whether they name parts is not known without masks.",
         ),
-        ({"named_parts": None}, "they are of capsules without places."),
-        ({"faithfulness": None}, "whether it uses its trees was not measured."),
+        (
+            {"named_parts": None},
+            f"{USES}; they are of capsules without places.",
+        ),
+        (
+            {"faithfulness": None},
+            f"{RIGHT}; whether it uses its trees was not measured.",
+        ),
+        (
+            {"nonuniform_share": 0.0},
+            f"{NOT_WHY}its couplings are all but equal.",
+        ),
+        (
+            {"whole_share": 0.9},
+            f"{NOT_WHY}nearly every capsule is in every tree.",
+        ),
+        (
+            used(0.1),
+            f"{NOT_WHY}without them it names 90.0 % of the images the same.",
+        ),
+        (
+            used(0.0, empty_trees=0.97),
+            f"{NOT_WHY}97.0 % of them have no part at all.",
+        ),
+        (
+            used(1.0, necessity_active={"zero": 1.0, "mean": 1.0}),
+            f"{NOT_WHY}it loses the class as often without other capsules.",
+        ),
+        (
+            {"accuracy": 0.5, "accuracy_quantized": 0.5},
+            "The network has learnt nothing: it names 50.0 % of new images "
+            "rightly, and always naming the most frequent class would be right "
+            "for 50.0 %.",
+        ),
     ],
-    ids=["one type", "no masks", "no places", "not measured"],
+    ids=str,
 )
-def test_trees_of_which_less_is_known(report, changes, told):
+def test_a_sentence_says_whether_trees_say_why(report, changes, told):
     found = changed(report, **changes)
-    assert summary.sentence(found).endswith(told)
-    assert not summary.is_warning(found)
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"nonuniform_share": 0.0}, "its couplings are all but equal."),
-        ({"whole_share": 0.9}, "nearly every capsule is in every tree."),
-        (
-            {"faithfulness": {"necessity": {"zero": 0.1, "mean": 0.1}}},
-            "without them it names 90.0 % of the images the same.",
-        ),
-        (
-            {
-                "faithfulness": {
-                    "necessity": {"zero": 0.0, "mean": 0.0},
-                    "empty_trees": 0.97,
-                }
-            },
-            "97.0 % of them have no part at all.",
-        ),
-        (
-            {"faithfulness": {"necessity_active": {"zero": 1.0, "mean": 1.0}}},
-            "it loses the class as often without other capsules.",
-        ),
-    ],
-    ids=["equal", "whole", "kept", "no part", "others"],
-)
-def test_trees_that_do_not_say_why(report, changes, told):
-    found = changed(report, **changes)
-    start = "The network names 100.0 % of new images rightly, but its trees do "
-    assert summary.sentence(found) == f"{start}not say why: {told}"
-    assert summary.is_warning(found)
-
-
-def test_a_network_that_has_learnt_nothing(report):
-    found = changed(report, accuracy=0.5, accuracy_quantized=0.5)
-    assert summary.sentence(found) == (
-        "The network has learnt nothing: it names 50.0 % of new images "
-        "rightly, and always naming the most frequent class would be right "
-        "for 50.0 %."
-    )
-    assert summary.is_warning(found)
+    assert summary.sentence(found) == told
+    is_warning = told.startswith(NOT_WHY) or "learnt nothing" in told
+    assert summary.is_warning(found) == is_warning
 
 
 def test_the_table_has_seven_columns_and_fits(report):
     both = {"baseline": changed(report, sparsity=0.0), "rem": report}
-    head, *rows = summary.cells(both, 0.875)
+    head, *rows = summary.cells(both)
     assert head == [
         "model", "right, %", "parts found, %", "type = kind", "needed, %",
         "bits (slots)", "pruned, %",
@@ -169,9 +148,8 @@ def test_the_table_has_seven_columns_and_fits(report):
     assert rows == [
         ["Baseline", "100.00", "99.7", "1.00", "100.0 (0.0)", "0.25", "0.0"],
         ["REM", "100.00", "99.7", "1.00", "100.0 (0.0)", "0.25", "70.0"],
-        ["Dense head", "87.50", *["–"] * 5],
     ]
-    lines = summary.text(both, 0.875).splitlines()
+    lines = summary.text(both).splitlines()
     assert max(map(len, lines)) <= 100
     assert lines[0].startswith("The network names 100.0 %")
 
@@ -230,12 +208,9 @@ def test_only_a_baseline_that_has_learnt_nothing_ends_a_run():
         [*ROWS, {**ROWS[1], "learnt": True}],
     ):
         results.check_learnt(rows)
-    for compared, expected in (
-        (None, r"48\.0% .* 50\.0%.*--epochs.*--force"),
-        (0.66, r"dense head .* 66\.0% are right"),
-    ):
-        with pytest.raises(UserError, match=expected):
-            results.check_learnt(ROWS, compared)
+    expected = r"48\.0% .* 50\.0%.*--epochs.*--force"
+    with pytest.raises(UserError, match=expected):
+        results.check_learnt(ROWS)
 
 
 @pytest.mark.slow
@@ -257,44 +232,3 @@ def test_rem_is_not_trained_after_a_baseline_that_has_learnt_nothing(
     printed = " ".join(capsys.readouterr().out.split())
     assert "What to try: " in printed
     assert printed.count("the network has learnt nothing") == 2
-
-
-@pytest.mark.parametrize(
-    ("name", "features"),
-    [
-        ("parts_capsnet", (16, 16, 32)),
-        ("dr_capsnet_small", (24, 24, 64)),
-        # Averaged over 2x2: else it would have more parameters.
-        ("efficient_capsnet", (5, 5, 128)),
-    ],
-)
-def test_a_dense_layer_stands_where_capsules_stood(name, features):
-    network = networks.build(name, (32, 32, 1), 5, decoder=True)
-    model = networks.with_dense_head(network)
-    assert model.output_shape == (None, 5)
-    assert model.count_params() <= network.count_params()
-    assert model.get_layer("flat").input.shape[1:] == features
-    below = [w.path for w in model.weights if "logits" not in w.path]
-    assert set(below) < {w.path for w in network.weights}
-    assert not [w for w in below if "caps" in w]
-
-
-@pytest.mark.slow
-def test_a_run_compares_with_it_once(tmp_path, capsys, monkeypatch):
-    data = tiny_data(tmp_path / "tiny.npz")
-    flags = ("--dataset", data, "--epochs", 1, "--bare", "--dense-head")
-    assert command(*flags, "--out", tmp_path / "run") == 0
-    result = json.loads((tmp_path / "run" / "dense_head.json").read_text())
-    printed = capsys.readouterr().out
-    accuracy = f"{100 * result['accuracy']:.2f}"
-    row = re.compile(rf"\| Dense head *\| *{accuracy} \| *– \|")
-    assert row.search(printed)
-    said = f"capsules: {accuracy}% of the test images right."
-    assert said in " ".join(printed.split())
-    model = keras.models.load_model(tmp_path / "run" / "dense_head.keras")
-    test = datasets.load(data).test
-    named = model.predict(test.images[:], verbose=0).argmax(axis=-1)
-    assert result["accuracy"] == np.mean(named == test.labels)
-    monkeypatch.setattr(keras.Model, "fit", lambda *a, **k: pytest.fail())
-    assert command("--resume", "--bare", "--out", tmp_path / "run") == 0
-    assert row.search(capsys.readouterr().out)

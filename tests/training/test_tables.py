@@ -99,29 +99,22 @@ def test_lines_are_sorted_and_a_new_run_takes_the_place_of_its_like(tmp_path):
     for _ in range(2):  # the same once more changes nothing
         tables.add(path, tables.read_file(other))
         assert contents(path) == [second, line("b", 9), new]
-    assert sorted(p.name for p in tmp_path.iterdir()) == [
-        "other.jsonl", "runs.jsonl",
-    ]  # fmt: skip
+    assert len(list(tmp_path.iterdir())) == 2
 
 
-@pytest.mark.parametrize(
-    ("broken", "message"),
-    [
+def test_a_broken_line_is_named_and_nothing_is_written(tmp_path):
+    good = tables.read(write_run(tmp_path / "a", 3))
+    for broken, message in (
         ("<<<<<<< HEAD", "line 2 is not JSON"),
         ("[]", "line 2 must be an object with name and seed"),
         ("{}", "line 2 must be an object with name and seed"),
-    ],
-)
-def test_a_broken_line_is_named_and_nothing_is_written(
-    tmp_path, broken, message
-):
-    path = write_lines(tmp_path / "runs.jsonl", line())
-    path.write_text(f"{path.read_text()}{broken}\n")
-    before = path.read_bytes()
-    good = tables.read(write_run(tmp_path / "a", 3))
-    with pytest.raises(UserError, match=message):
-        tables.add(path, good)
-    assert path.read_bytes() == before
+    ):
+        path = write_lines(tmp_path / "runs.jsonl", line())
+        path.write_text(f"{path.read_text()}{broken}\n")
+        before = path.read_bytes()
+        with pytest.raises(UserError, match=message):
+            tables.add(path, good)
+        assert path.read_bytes() == before
 
 
 def test_what_is_no_finished_run_is_an_error(tmp_path):

@@ -72,11 +72,7 @@ def check(folder: Path) -> Iterator[str]:
 
 
 def check_graph(folder: Path) -> None:
-    """Refuses the graph of a SavedModel that a server cannot run.
-
-    Raises:
-        ExportError: If it needs XLA or Python.
-    """
+    """Refuses the graph of a SavedModel that a server cannot run."""
     from tensorflow.core.protobuf import saved_model_pb2
 
     [path, *_] = Model(folder, "savedmodel").files
@@ -134,11 +130,6 @@ def _check_answers(model: Model, about: dict[str, Any]) -> float:
 
     Those in int8 must be numbers; the manifest says how good they are.
     """
-    for file in model.files:
-        if not file.is_file():
-            raise ExportError(
-                f"there is no file {file}; export the model anew."
-            )
     ask = model.load()
     images = about["signatures"]["encode"]["inputs"]["images"]
     with np.load(model.folder / REFERENCE, allow_pickle=False) as file:
@@ -150,33 +141,29 @@ def _check_answers(model: Model, about: dict[str, Any]) -> float:
             known = {name: answers.get(f"{batch}/{name}") for name in names}
             expected = {k: v for k, v in known.items() if v is not None}
             pairs.append((expected, ask(signature, drawn)))
-            if batch == _ROWS and not model.int8:
-                for row in range(batch):
-                    one = slice(row, row + 1)
-                    part = {name: v[one] for name, v in expected.items()}
-                    alone.append((part, ask(signature, drawn[one])))
+            for row in range(batch if batch == _ROWS else 0):
+                one = slice(row, row + 1)
+                part = {name: v[one] for name, v in expected.items()}
+                alone.append((part, ask(signature, drawn[one])))
     what = f"{model.format}: {model.files[0]}"
-    if not model.int8:
-        rounded = about["levels"] is not None
-        largest = compare(what, pairs, rounded=rounded)
-        what += ": an image asked alone, not with others"
-        compare(what, alone, rounded=rounded)
-        return largest
-    for expected, came in pairs:
-        _check_shapes(what, expected, came)
-        if not all(np.isfinite(value).all() for value in came.values()):
-            raise ExportError(f"{what} returns what is not a number.")
-    return 0.0
+    if model.int8:
+        for expected, came in pairs:
+            _check_shapes(what, expected, came)
+            if not all(np.isfinite(value).all() for value in came.values()):
+                raise ExportError(f"{what} returns what is not a number.")
+        return 0.0
+    rounded = about["levels"] is not None
+    largest = _compare(what, pairs, rounded)
+    _compare(f"{what}: an image asked alone, not with others", alone, rounded)
+    return largest
 
 
-def compare(
-    what: str, pairs: Iterable[tuple[Arrays, Arrays]], *, rounded: bool
+def _compare(
+    what: str, pairs: Iterable[tuple[Arrays, Arrays]], rounded: bool
 ) -> float:
     """Returns the largest difference of expected answers and those that came.
 
-    Raises:
-        ExportError: If one is larger than `TOLERANCE`, or `COUPLING_TOLERANCE`
-            of couplings.
+    It may be `TOLERANCE` at most, or `COUPLING_TOLERANCE` of couplings.
     """
     largest, others = 0.0, 0
     for expected, came in pairs:
@@ -193,11 +180,11 @@ def compare(
 
 
 def _check_shapes(what: str, expected: Arrays, came: Arrays) -> None:
-    forms = (
+    wanted, found = (
         {name: (v.dtype, v.shape) for name, v in arrays.items()}
         for arrays in (expected, came)
     )
-    if next(forms) != next(forms):
+    if wanted != found:
         raise ExportError(
             f"{what}: the outputs have other names, types or shapes."
         )

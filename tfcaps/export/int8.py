@@ -82,11 +82,7 @@ def _sent(pixels: Array, shape: tuple[int, ...], images: str) -> Array:
 def write_int8(
     network: keras.Model, form: str, folder: Path, calibration: Array
 ) -> None:
-    """Writes a network in int8 beside what `write_other` wrote.
-
-    Raises:
-        ExportError: If it cannot be written.
-    """
+    """Writes a network in int8 beside what `write_other` wrote."""
     if form == "litert":
         import tensorflow as tf
 

@@ -47,11 +47,7 @@ def describe(network: keras.Model) -> dict[str, Any]:
 
 
 def write_saved_model(model: keras.Model, folder: Path, images: str) -> None:
-    """Writes a SavedModel of all signatures, of what `all_outputs` takes.
-
-    Raises:
-        ExportError: If it cannot be written.
-    """
+    """Writes a SavedModel of all signatures, of what `all_outputs` takes."""
     import tensorflow as tf
 
     plain = capsule_outputs(model, couplings=False)
@@ -74,12 +70,7 @@ def write_saved_model(model: keras.Model, folder: Path, images: str) -> None:
 def write_other(
     network: keras.Model, form: str, folder: Path, **options: Any
 ) -> None:
-    """Writes a network of `all_outputs` in a format other than SavedModel.
-
-    Raises:
-        ExportError: If the format lacks one of the network's operations, or
-            its package is not installed.
-    """
+    """Writes a network of `all_outputs` in a format other than SavedModel."""
     [path, *_] = Model(folder, form, int8="optimizations" in options).files
     if form == "onnx":
         options["opset_version"] = _OPSET

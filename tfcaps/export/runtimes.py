@@ -33,7 +33,10 @@ _LONGEST = 300  # characters of what a runtime says
 
 
 class ExportError(Exception):
-    """A model that cannot be exported, or an export that fails a check."""
+    """A model that cannot be exported, or an export that fails a check.
+
+    Any function of the export may raise it.
+    """
 
 
 class Model(NamedTuple):
@@ -58,10 +61,6 @@ class Model(NamedTuple):
         """Returns a function from a signature and images to its outputs.
 
         It knows the files alone.
-
-        Raises:
-            ExportError: If the runtime is missing, or refuses the model; the
-                function raises it too.
         """
         refused = (
             f"{self.files[0]} cannot be run, so it is broken or not what was "

@@ -84,7 +84,17 @@ def save(
     ...     folder = export.save(model, f"{served}/digits")
     ...     print(*export.check(folder), sep="\\n")
     """
-    _check_arguments(formats)
+    if not formats or not set(formats) <= FORMATS.keys():
+        raise ValueError(
+            f"`formats` must be some of {', '.join(FORMATS)}. Received: "
+            f"formats={formats!r}."
+        )
+    if keras.backend.backend() != "tensorflow":
+        raise ValueError(
+            "Keras's backend must be tensorflow to export a model. Received: "
+            f"{keras.backend.backend()}. Save the model as a .keras file, set "
+            "KERAS_BACKEND=tensorflow and load it."
+        )
     path = Path(path)
     served = rem.encoder(model)
     if levels is not None:
@@ -126,20 +136,6 @@ def save(
             "newest; add savedmodel to the formats, or give another name."
         )
     return publish(path, number, write)
-
-
-def _check_arguments(formats: Sequence[str]) -> None:
-    if not formats or not set(formats) <= FORMATS.keys():
-        raise ValueError(
-            f"`formats` must be some of {', '.join(FORMATS)}. Received: "
-            f"formats={formats!r}."
-        )
-    if keras.backend.backend() != "tensorflow":
-        raise ValueError(
-            "Keras's backend must be tensorflow to export a model. Received: "
-            f"{keras.backend.backend()}. Save the model as a .keras file, set "
-            "KERAS_BACKEND=tensorflow and load it."
-        )
 
 
 def _compacted(model: keras.Model) -> keras.Model:

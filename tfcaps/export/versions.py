@@ -99,11 +99,7 @@ def write_manifest(folder: Path, about: dict[str, Any]) -> None:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Returns the manifest of a folder whose files are those that it names.
-
-    Raises:
-        ExportError: If there is none, or a file was changed, is missing or new.
-    """
+    """Returns the manifest of a folder whose files are those that it names."""
     path = folder / MANIFEST
     try:
         content: dict[str, Any] = json.loads(path.read_text("utf-8"))

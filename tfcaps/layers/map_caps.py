@@ -27,11 +27,13 @@ class MapCaps(ConstellationCaps):
 
         L_j  = log ε + sum_i a_i M_ij
         P_j  = exp L_j / (1 + sum_k exp L_k)
-        c_ij = P_j s_ij / (s_ij + o),  s_ij = max(0, a_i M_ij)
+        c_ij = D_j s_ij / (s_ij + o),  s_ij = max(0, a_i M_ij)
 
-    `P` are the activations and `c` the couplings. So in the tree of a class are
-    the children that tell for it by more than `o`, if it is sure, and without
-    them nothing but the rest of the sum remains. `M` is the weight `maps`,
+    `P` are the activations and `c` the couplings. `D` is `P` in training; at
+    inference it is 1 for the likeliest class and 0 for the others, and all are
+    0 if nothing is likelier. So in the tree of this class are the children that
+    tell for it by more than `o`, however sure it is, and without them nothing
+    but the rest of the sum remains. `M` is the weight `maps`,
     smoothed by a normal distribution whose deviation is the width of the
     routing: parts may stand a little beside. Poses are the mean places of
     the children, weighted by couplings.
@@ -124,20 +126,24 @@ class MapCaps(ConstellationCaps):
         training: bool | None = None,
         return_evidence: bool = False,
     ) -> Any:
-        del labels, training
+        del labels
         children, parents = math.prod(inputs.shape[1:-1]), self.num_capsules
         present = self._present(inputs, activations)
         present = ops.cast(ops.reshape(present, (-1, children)), "float32")
         maps = ops.reshape(self.evidence_maps(), (children, parents))
         evidence = math.log(self.routing.epsilon) + present @ maps
         # The log-odds of nothing are 0.
-        evidence -= ops.logsumexp(
-            ops.pad(evidence, [[0, 0], [0, 1]]), axis=-1, keepdims=True
-        )
+        odds = ops.pad(evidence, [[0, 0], [0, 1]])
+        odds -= ops.logsumexp(odds, axis=-1, keepdims=True)
+        evidence = odds[..., :-1]
+        active = decided = ops.exp(evidence)
+        if not training:
+            best = ops.one_hot(ops.argmax(odds, axis=-1), parents + 1)
+            decided = ops.cast(best[..., :-1], "float32")
         told = ops.relu(ops.expand_dims(present, -1) * maps)
         share = told / (told + self.routing.orphan)
-        active = ops.exp(evidence)
-        couplings = self.routing.rounded(ops.expand_dims(active, 1) * share)
+        couplings = ops.expand_dims(decided, 1) * share
+        couplings = self.routing.rounded(couplings)
         places = ops.reshape(inputs, (-1, children, 2))
         # As weighted by couplings, without the class's own factor.
         total = ops.expand_dims(ops.sum(share, axis=1), -1)

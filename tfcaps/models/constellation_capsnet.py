@@ -70,8 +70,9 @@ def constellation_capsnet(
         repulsion: Float. See `ConstellationCaps`. Defaults to `0.1`.
         maps: Bool. A class has maps of where types tell for it, `MapCaps`, and
             each type is at one place of the image at most: for handwriting, of
-            which no class has one blueprint. Train it without `widths` of the
-            callback. Defaults to `False`.
+            which no class has one blueprint. Convolutions take means instead of
+            steps. Train it without `widths` of the callback. Defaults to
+            `False`.
         routing: A `MeanShiftRouting`, or `None` for one with its defaults.
             Defaults to `None`.
         decoder: Bool. Add the dense decoder of class poses, see `with_decoder`.
@@ -91,7 +92,9 @@ def constellation_capsnet(
     because = f"for window={window} places of {step} pixels"
     check_input_shape(input_shape, (least, least), because)
     images = keras.Input(input_shape, name="images")
-    features = normalized_convolutions(images, filters, strides, kernel_size)
+    features = normalized_convolutions(
+        images, filters, strides, kernel_size, pooled=maps
+    )
     _, rows, columns, _ = features.shape
     if part_types > rows * columns:
         raise ValueError(
@@ -107,7 +110,7 @@ def constellation_capsnet(
     )(features)
     places |= {"name": "class_caps"}
     if maps:
-        routing = routing or MeanShiftRouting(width=3.0, orphan=0.5)
+        routing = routing or MeanShiftRouting(width=3.0, orphan=1.0)
         layer: Any = MapCaps(num_classes, routing, **places)
     else:
         layer = ConstellationCaps(
@@ -178,19 +181,12 @@ def with_templates(
     seen: dict[str, Any] = {}
 
     def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        if layer is parts:
-            *outputs, presence = Beside(layer, "return_presence")(
-                *args, **kwargs
-            )
-            seen["presence"] = presence
-            return tuple(outputs)
-        if layer is classes:
-            *outputs, evidence = Beside(layer, "return_evidence")(
-                *args, **kwargs
-            )
-            seen["evidence"] = evidence
-            return tuple(outputs) if outputs[1:] else outputs[0]
-        return layer(*args, **kwargs)
+        if layer not in (parts, classes):
+            return layer(*args, **kwargs)
+        name = "presence" if layer is parts else "evidence"
+        more = Beside(layer, f"return_{name}")
+        *outputs, seen[name] = more(*args, **kwargs)
+        return tuple(outputs) if outputs[1:] else outputs[0]
 
     copy = graphs.clone_with_call(model, call)
     pixels = copy.input
@@ -239,15 +235,13 @@ def without_spare_types(model: keras.Model) -> keras.Model:
         )
     if kept.all():
         return model
-    changes: Any = {
-        parts.name: {"num_types": int(kept.sum())},
-        classes.name: {},
-    }
 
     def smaller(layer: Any) -> Any:
-        if layer.name not in changes:
+        if layer not in (parts, classes):
             return layer
-        config = {**layer.get_config(), **changes[layer.name]}
+        config = layer.get_config()
+        if layer is parts:
+            config["num_types"] = int(kept.sum())
         return type(layer).from_config(config)
 
     clone = keras.models.clone_model(model, clone_function=smaller)

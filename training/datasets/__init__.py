@@ -37,19 +37,14 @@ def load(
 
     Args:
         name: See the head of this module.
-        data_dir: Folder of prepared TensorFlow Datasets, or of the original
-            files. Without it TensorFlow Datasets are downloaded to the
-            library's own folder.
+        data_dir: See there; without it TensorFlow Datasets are downloaded.
         validation: Share of the training images that is held out, of each class
             the same, at every call the same; 0 for none.
-        resize: Rows and columns that all images get, or `None` to keep theirs.
+        resize: Rows and columns that all images get.
         crop: Rows and columns that are cut out of the middle of all but the
-            training images, or `None`. Those are for `Batches` to cut.
+            training images, which `Batches` cuts.
         skip_broken: Leave out files of a folder that cannot be read.
         seed: Draws other images of the same figures, letters or kanji.
-
-    Raises:
-        UserError: If there is no such data set or it is not usable.
     """
     check(name, data_dir)
     if not 0.0 <= validation < 1.0:

@@ -18,12 +18,11 @@ from typing import Any
 import numpy as np
 
 from cli import UserError
-from training import images as pixels
 from training.datasets import prepared
 from training.datasets.data import Arrays, Data, checked
-from training.image_data import Array
+from training.images import Array
 
-_SIZE = 40
+_SIZE, _MARGIN = 40, 6  # pixels, and those around a digit of MNIST
 # The ranges that affNIST draws from, each evenly.
 _ROTATION = 20.0  # degrees, to both sides
 _SHEAR = 0.2  # pixels to the side for a pixel up
@@ -33,11 +32,7 @@ _SCALES = (0.8, 1.2)  # drawn for rows and for columns
 def load(
     data_dir: str | None, validation: float, *, mnist: Data | None = None
 ) -> Data:
-    """Loads affNIST's test set, with expanded MNIST for training.
-
-    Raises:
-        UserError: If there is no such file or it is something else.
-    """
+    """Loads affNIST's test set, with expanded MNIST for training."""
     path = Path(data_dir or ".") / "test.mat"
     if data_dir is None or not path.is_file():
         raise UserError(
@@ -83,17 +78,10 @@ def random_map(draw: np.random.Generator) -> Array:
 
 
 def transform(image: Array, forward: Array, draw: np.random.Generator) -> Array:
-    """Sends a digit through a map, bilinear, and moves it.
+    """Sends a digit `[h, w, 1]` through a map `[2, 2]`, bilinear, and moves it.
 
-    Its place is drawn among all those where none of its pixels falls off.
-
-    Args:
-        image: Digit `[h, w, 1]`, uint8, not all 0.
-        forward: Matrix of the map, `[2, 2]`.
-        draw: Where the place comes from.
-
-    Returns:
-        Image `[40, 40, 1]`, uint8.
+    The place in the new image, `[40, 40, 1]`, is drawn among all those where
+    none of its pixels falls off.
     """
     from scipy import ndimage
 
@@ -116,8 +104,9 @@ def transform(image: Array, forward: Array, draw: np.random.Generator) -> Array:
 
 
 def _data(name: str, mnist: Data, test: Arrays, validation: float) -> Data:
+    margins = ((0, 0), (_MARGIN, _MARGIN), (_MARGIN, _MARGIN), (0, 0))
     train, expanded = (
-        (pixels.centred(images.pixels, _SIZE), labels)
+        (np.pad(images.pixels, margins), labels)
         for images, labels in (mnist.train, mnist.test)
     )
     others = {"expanded": expanded}

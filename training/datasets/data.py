@@ -1,4 +1,4 @@
-"""A loaded data set: arrays that fit together."""
+"""A loaded data set: arrays that fit together, and masks of parts."""
 
 import dataclasses
 import functools
@@ -9,8 +9,7 @@ import numpy as np
 
 from cli import UserError
 from training import images as pixels
-from training.datasets.masks import Masks
-from training.image_data import Array, Images, Split
+from training.images import Array, Images, Rows, Split
 
 # Images and labels of a file, before `checked`.
 Arrays = tuple[Array, Array]
@@ -20,29 +19,83 @@ SEEDS = 1000  # from one set of drawn images to the next
 
 
 @dataclasses.dataclass(frozen=True)
-class Data:
-    """A data set in memory.
+class Masks:
+    """The pixels of the parts of objects, and of what belongs to nothing.
+
+    All masks are bool, and True where the thing is. A mask of a part that an
+    image does not have is False everywhere.
 
     Attributes:
-        name: What to call it.
-        train: Images and labels.
-        validation: The same, held out of the training images; it may be empty.
-        test: The same for testing.
-        class_names: One for each class.
-        others: Further test sets by name, such as `familiar` viewpoints.
-        masks: What the pixels of the test images belong to, or `None` if that
-            is not known.
-        left_out: A sentence for each file that could not be read.
+        parts: The parts that the object is made of, `[n, parts, h, w]`.
+        loose: Parts or pieces that belong to no object, `[n, pieces, h, w]`;
+            `pieces` may be 0.
+        kinds: The kind of each of `parts`, `[n, parts]`, ints that index
+            `kind_names`, -1 for a part that is not there; `None` if parts are
+            of no kind.
+        loose_kinds: Those of `loose`, `[n, pieces]`, or `None`.
+        centres: Row and column of the centre of each of `parts` in pixels, the
+            first of which is at 0, `[n, parts, 2]`, NaN for one that is not
+            there; `None` if only the masks tell.
+        loose_centres: Those of `loose`, `[n, pieces, 2]`, or `None`.
+        kind_names: What the kinds are called.
     """
+
+    parts: Array
+    loose: Array
+    kinds: Array | None = None
+    loose_kinds: Array | None = None
+    centres: Array | None = None
+    loose_centres: Array | None = None
+    kind_names: tuple[str, ...] = ()
+
+    @classmethod
+    def of_parts(
+        cls,
+        parts: Array,
+        kinds: Array,
+        kind_names: tuple[str, ...],
+        centres: Array | None = None,
+    ) -> "Masks":
+        """Returns the masks of objects beside which nothing is loose."""
+        nothing = np.zeros((len(parts), 0, *parts.shape[2:]), bool)
+        return cls(
+            parts=parts,
+            loose=nothing,
+            kinds=kinds,
+            loose_kinds=np.zeros((len(parts), 0), kinds.dtype),
+            centres=centres,
+            loose_centres=centres if centres is None else centres[:, :0],
+            kind_names=kind_names,
+        )
+
+    @property
+    def object(self) -> Array:
+        """What the label names, `[n, h, w]`."""
+        return np.any(self.parts, axis=1)
+
+    def __getitem__(self, rows: Rows) -> "Masks":
+        """Returns the masks of some images."""
+        known = {
+            name: values[rows]
+            for name, values in vars(self).items()
+            if name != "kind_names" and values is not None
+        }
+        return dataclasses.replace(self, **known)
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """A data set in memory."""
 
     name: str
     train: Split
-    validation: Split
+    validation: Split  # held out of the training images; it may be empty
     test: Split
     class_names: tuple[str, ...]
+    # Further test sets by name, such as `familiar` viewpoints.
     others: Mapping[str, Split] = dataclasses.field(default_factory=dict)
-    masks: Masks | None = None
-    left_out: tuple[str, ...] = ()
+    masks: Masks | None = None  # of the test images, where they are known
+    left_out: tuple[str, ...] = ()  # a sentence for each file
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -59,9 +112,6 @@ class Data:
         """The parts that classes share, `tfcaps.shared_parts.SharedParts`.
 
         They are found in some thousands of the training images.
-
-        Raises:
-            UserError: If there are none.
         """
         from tfcaps import shared_parts
 
@@ -88,9 +138,10 @@ class Data:
     def reduced(self, samples: int) -> "Data":
         """Returns at most so many images of each part, drawn at random."""
         draw = np.random.default_rng(0)
+        splits = self.train, self.test, self.validation, *self.others.values()
         rows = {
             id(split): np.sort(draw.permutation(len(split.labels))[:samples])
-            for split in self._splits()
+            for split in splits
         }
         few = self._each(lambda split: split.take(rows[id(split)]))
         masks = self.masks and self.masks[rows[id(self.test)]]
@@ -119,9 +170,6 @@ class Data:
         )
         return dataclasses.replace(cut, train=self.train)
 
-    def _splits(self) -> list[Split]:
-        return [self.train, self.test, self.validation, *self.others.values()]
-
     def _each(self, change: Callable[[Split], Split]) -> "Data":
         return dataclasses.replace(
             self,
@@ -142,12 +190,9 @@ def drawn(
 ) -> Callable[..., Data]:
     """Returns what makes a data set of images that are drawn.
 
-    Args:
-        name: What to call it.
-        draw: Draws so many images by a seed, with labels and masks.
-        class_names: Returns a name for each class.
-        first_seed: Seed of the training images; the next is that of testing.
-        counts: Training images, those held out among them, and test images.
+    `draw` draws so many images by a seed, with labels and masks. That of the
+    training images is `first_seed`, the next that of testing; `counts` are how
+    many there are of both.
     """
 
     def generate(
@@ -173,16 +218,16 @@ def drawn(
 def hold_out(
     images: Array, labels: Array, share: float
 ) -> tuple[Arrays, Arrays]:
-    """Splits off the same share of each class, the same at every call.
-
-    A class gives at least one image and keeps at least one.
-    """
+    """Splits off the same share of each class, the same at every call."""
     kept, held = held_out(labels, share)
     return (images[kept], labels[kept]), (images[held], labels[held])
 
 
 def held_out(labels: Array, share: float) -> tuple[Array, Array]:
-    """Returns which images `hold_out` keeps, and which it splits off."""
+    """Returns which images `hold_out` keeps, and which it splits off.
+
+    A class gives at least one image and keeps at least one.
+    """
     order = np.random.default_rng(0).permutation(len(labels))
     by_class = [order[labels[order] == j] for j in np.unique(labels)]
     cuts = [
@@ -206,9 +251,6 @@ def checked(
 
     Grey images get a channel, those that are not uint8 become float32, and a
     column of labels becomes a vector.
-
-    Raises:
-        UserError: If they cannot.
     """
     parts = {"training": train, "test": test, **(others or {})}
     splits: dict[str, Split] = {}

@@ -27,23 +27,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from training.datasets.data import Arrays, Data, drawn
-from training.datasets.masks import Masks
-from training.image_data import Array
+from training.datasets.data import Arrays, Data, Masks, drawn
+from training.images import Array
 
 
 class Design(NamedTuple):
-    """A set of figures.
+    """A set of figures."""
 
-    Attributes:
-        kinds: The kinds of parts.
-        slots: Row and column of each slot in pixels, from the middle of the
-            upper row.
-        figures: The kind at each slot, for each class, `""` for none.
-    """
-
-    kinds: tuple[str, ...]
+    kinds: tuple[str, ...]  # of parts
+    # Row and column in pixels, from the middle of the upper row.
     slots: tuple[tuple[float, float], ...]
+    # The kind at each slot, for each class, "" for none.
     figures: tuple[tuple[str, ...], ...]
 
 
@@ -123,13 +117,8 @@ def draw(
 ) -> tuple[Arrays, Masks]:
     """Draws images of all classes, equally many, in random order.
 
-    Args:
-        count: Number of images.
-        seed: What is drawn depends on it and on `count` alone.
-        design: Name of the set of figures. Defaults to those of five parts.
-
-    Returns:
-        Images `[n, 32, 32, 1]`, uint8, and labels `[n]`; their masks.
+    What is drawn depends on count, seed and design alone: images `[n, 32, 32,
+    1]`, uint8, and labels `[n]`; their masks.
     """
     chosen = DESIGNS[design]
     slots = len(chosen.slots)
@@ -159,7 +148,6 @@ def draw(
     kinds = np.where(present, kinds, -1)
     centres = np.where(present[..., np.newaxis], centres, np.nan)
     return (images, labels), Masks(
-        np.any(things[:, :slots], axis=1),
         things[:, :slots],
         things[:, slots:],
         kinds=kinds[:, :slots],
@@ -190,11 +178,9 @@ generate, generate_of_four, generate_repeated = map(_generator, DESIGNS)
 def _arranged(
     labels: Array, design: Design, rng: np.random.Generator
 ) -> tuple[Array, Array, Array]:
-    """Draws kinds and middles of all parts; the figure's come first.
+    """Draws kinds `[n, parts]` of all parts; the figure's come first.
 
-    Returns:
-        Kinds `[n, parts]`, middles `[n, parts, 2]` as row and column, and which
-        of the parts are there, `[n, parts]`.
+    With their middles `[n, parts, 2]`, row and column, and which are there.
     """
     count, slots = len(labels), len(design.slots)
     known = {"": -1, **{kind: k for k, kind in enumerate(design.kinds)}}

@@ -31,9 +31,8 @@ import numpy as np
 from scipy import ndimage
 
 from cli import UserError
-from training.datasets.data import SEEDS, Arrays, drawn
-from training.datasets.masks import Masks
-from training.image_data import Array
+from training.datasets.data import SEEDS, Arrays, Masks, drawn
+from training.images import Array
 
 # Found by a random search for components of at most six strokes that have many
 # characters, stand at several places and do not hold each other.
@@ -101,20 +100,15 @@ _UNSEEN_SEED = 33
 class Character(NamedTuple):
     """The strokes of a character, and what they belong to.
 
-    Attributes:
-        name: Names of its components: `a b` is a left of b, `a / b` above b.
-        kinds: Index of each component in `COMPONENTS`, in the order of writing.
-        strokes: Row and column of points along each stroke, `[points, 2]`, in
-            units of KanjiVG.
-        owners: Which of the components each stroke belongs to.
-        types: The type of each stroke by its first sign, such as `㇐`.
+    Its name has its components: `a b` is a left of b, `a / b` above b. Strokes
+    are row and column of points along them, `[points, 2]`, in units of KanjiVG.
     """
 
     name: str
-    kinds: tuple[int, ...]
+    kinds: tuple[int, ...]  # of its components, which index `COMPONENTS`
     strokes: tuple[Array, ...]
-    owners: tuple[int, ...]
-    types: tuple[str, ...]
+    owners: tuple[int, ...]  # the component of each stroke
+    types: tuple[str, ...]  # the first sign of each stroke's type, such as ㇐
 
 
 def unseen(seed: int = 0, count: int = 1000) -> tuple[Arrays, Masks]:
@@ -135,16 +129,9 @@ def draw(
 ) -> tuple[Arrays, Masks]:
     """Draws images of all characters, equally many, in random order.
 
-    Args:
-        count: Number of images.
-        seed: What is drawn depends on it, on `count` and `characters` alone.
-        characters: Those that are drawn.
-        folder: As in `read`.
-        strokes: Bool. The parts are the strokes, and their masks the ink.
-
-    Returns:
-        Images `[n, 48, 48, 1]`, uint8, and labels `[n]`, which index
-        `characters`; masks of the components, three at most, or of the strokes.
+    What is drawn depends on count, seed and characters alone: images `[n, 48,
+    48, 1]`, uint8, and labels `[n]`, which index `characters`; masks of the
+    components, three at most, or of the ink of each of the strokes.
     """
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.arange(count) % len(characters))
@@ -181,15 +168,9 @@ generate = drawn(
 
 
 def read(character: str, folder: Path | None = None) -> Character:
-    """Returns a character of KanjiVG.
+    """Returns a character of KanjiVG, which consists of `COMPONENTS` alone.
 
-    Args:
-        character: A character that consists of `COMPONENTS` alone.
-        folder: Folder of SVG files. Defaults to that of the package `kanjivg`.
-
-    Raises:
-        UserError: If the package or the character is missing, or the character
-            has other components.
+    The SVG files are those of the package `kanjivg`, or of a folder.
     """
     path = (folder or _folder()) / f"{ord(character):05x}.svg"
     if not path.is_file():
@@ -332,17 +313,10 @@ def _moved(
     count: int,
     rng: np.random.Generator,
 ) -> Array:
-    """Changes strokes, components and characters, and puts them on an image.
+    """Changes strokes, components and characters, and puts them on images.
 
-    Args:
-        points: Row and column along all strokes, `[points, 2]`.
-        stroke: The stroke of each point.
-        owner: The component of each point.
-        count: Number of images.
-        rng: What is drawn.
-
-    Returns:
-        Row and column in pixels, `[n, points, 2]`.
+    Of points along all strokes, `[points, 2]`, with the stroke and component of
+    each, it returns row and column in pixels, `[n, points, 2]`.
     """
     moved = np.broadcast_to(points, (count, *points.shape))
     for groups, (scales, angle, shift) in (
@@ -380,10 +354,8 @@ def _turned(points: Array, scales: Array, angles: Array) -> Array:
 def _coverage(points: Array, radius: Array, part: Array) -> Array:
     """Returns the share of each pixel under each part's strokes.
 
-    Args:
-        points: Row and column of points along strokes, `[n, points, 2]`.
-        radius: Half of the strokes' width at each point, `[n, points]`.
-        part: The part of each point, `[points]`.
+    These go through points `[n, points, 2]`, where half of their width is the
+    radius, `[n, points]`; `part` is the part of each point, `[points]`.
     """
     side, parts = SIZE + 2 * _REACH, part.max() + 1
     nearest = np.rint(points).astype(np.int64)
@@ -407,10 +379,8 @@ def _coverage(points: Array, radius: Array, part: Array) -> Array:
 def _regions(points: Array, owner: Array, inked: Array) -> Array:
     """Returns the boxes around components, in which no pixel is of two.
 
-    Args:
-        points: As in `_coverage`.
-        owner: The component of each point.
-        inked: The pixels of each component's strokes, `[n, parts, h, w]`.
+    Points are as in `_coverage`, with the component of each, and `inked` the
+    pixels of each component's strokes, `[n, parts, h, w]`.
     """
     grid = np.arange(SIZE)
     inside = np.empty(inked.shape, bool)

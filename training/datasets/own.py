@@ -24,7 +24,7 @@ from cli import UserError, progress
 from training import images as pixels
 from training.datasets.data import Data, checked, held_out
 from training.datasets.prepared import TEST_SHARE
-from training.image_data import Array, Images, Split
+from training.images import Array, Images, Split
 
 PARTS = ("train", "validation", "test")
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
@@ -63,38 +63,24 @@ def npz(path: Path) -> Data:
 
 
 class Picture(NamedTuple):
-    """A file and its class.
-
-    Attributes:
-        file: The file.
-        label: The name of its class.
-        part: One of `PARTS`.
-        where: The line of a CSV file that lists it, or nothing.
-    """
+    """A file and its class."""
 
     file: Path
     label: str
-    part: str = "train"
-    where: str = ""
+    part: str = "train"  # one of `PARTS`
+    where: str = ""  # the line of a CSV file that lists it
 
     def __str__(self) -> str:
         return f"{self.file} ({self.where})" if self.where else str(self.file)
 
 
 class Listing(NamedTuple):
-    """Pictures, and what was left out.
+    """Pictures, and what was left out."""
 
-    Attributes:
-        source: The folder or file that lists them.
-        pictures: The pictures.
-        class_names: The classes, also those without pictures.
-        left_out: A sentence for each file that does not count.
-    """
-
-    source: Path
+    source: Path  # the folder or file that lists them
     pictures: tuple[Picture, ...]
-    class_names: tuple[str, ...]
-    left_out: tuple[str, ...] = ()
+    class_names: tuple[str, ...]  # also those without pictures
+    left_out: tuple[str, ...] = ()  # a sentence for each file
 
     def labels(self) -> Array:
         """Returns the class index of each picture."""
@@ -130,12 +116,7 @@ def is_listed(path: Path) -> bool:
 
 
 def list_pictures(path: Path) -> Listing:
-    """Lists the pictures of a folder or a CSV file.
-
-    Raises:
-        UserError: If a CSV file is not usable; the sentence names the line. Of
-            a folder nothing is refused here.
-    """
+    """Lists the pictures of a folder or a CSV file."""
     if not path.is_dir():
         pictures = tuple(_of_csv(path))
         names = sorted({picture.label for picture in pictures})
@@ -245,10 +226,6 @@ def _unique(found: Listing, *, skip_broken: bool) -> Listing:
     """Returns the listing with each picture once, by the bytes of its file.
 
     The second of a class would stand in training and test images.
-
-    Raises:
-        UserError: If the same picture is of several classes, unless such
-            pictures are to be left out.
     """
     by_bytes = collections.defaultdict(list)
     for picture in found.pictures:
@@ -280,16 +257,12 @@ def _unique(found: Listing, *, skip_broken: bool) -> Listing:
 class Survey(NamedTuple):
     """What the headers of pictures tell.
 
-    Attributes:
-        sizes: Width and height of each picture that has a header.
-        pictures: These pictures.
-        training: Those for training and validation, unless the same picture
-            comes several times.
+    Of pictures that come several times, all count.
     """
 
-    sizes: tuple[tuple[int, int], ...]
+    sizes: tuple[tuple[int, int], ...]  # width and height of each
     pictures: tuple[Picture, ...]
-    training: tuple[Picture, ...]
+    training: tuple[Picture, ...]  # those for training and validation
 
 
 def survey(path: Path) -> Survey | None:
@@ -314,12 +287,8 @@ def pictures(
 ) -> Data:
     """Loads the pictures of a folder of class folders, or of a CSV file.
 
-    Args:
-        path: The folder or file.
-        size: Rows and columns that the images get, or `None` where they have
-            one size.
-        validation: Share of the training images that is held out.
-        skip_broken: Leave out files that cannot be read, see `Data.left_out`.
+    They get `size` rows and columns, unless they have one size. Files that
+    cannot be read may be left out, see `Data.left_out`.
     """
     found = list_pictures(path)
     _check(found)
@@ -355,11 +324,9 @@ def read(
 def _decode(
     pictures: Sequence[Picture], size: int | None, *, skip: bool
 ) -> tuple[Array, dict[Picture, str]]:
-    """Decodes pictures one after another.
+    """Decodes pictures to `[n, h, w, c]`, with one channel if all are grey.
 
-    Returns:
-        Images `[n, h, w, c]`, with one channel if all are grey; and a sentence
-        for each picture that is not among them.
+    With a sentence for each picture that is not among them.
     """
     import keras
 

@@ -9,7 +9,7 @@ import numpy as np
 from cli import UserError, check_installed, progress
 from training import images as pixels
 from training.datasets.data import Arrays, Data, checked, hold_out
-from training.image_data import Array
+from training.images import Array
 
 # Share of the images held out where a source has no test split of its own.
 TEST_SHARE = 0.2
@@ -34,9 +34,6 @@ def load(name: str, data_dir: str | None, size: int | None = None) -> Data:
     """Loads a data set of images and class labels.
 
     Images of different sizes get `size` rows and columns.
-
-    Raises:
-        UserError: If there is no such data set or it is not usable.
     """
     builder = builder_of(name, data_dir)
     import tensorflow_datasets as tfds

@@ -26,11 +26,7 @@ def load(
     *,
     viewpoint: str | None = None,
 ) -> Data:
-    """Loads smallNORB, split by `"azimuth"`, by `"elevation"` or not.
-
-    Raises:
-        UserError: If it is not there or not readable.
-    """
+    """Loads smallNORB, split by `"azimuth"`, by `"elevation"` or not."""
     builder = prepared.builder_of("smallnorb", data_dir)
     names = ("image", "image2", "label_category", f"label_{viewpoint}")
     parts, trained = [], []

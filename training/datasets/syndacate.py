@@ -22,9 +22,8 @@ test images, each pixel of the letter being of the nearest line.
 
 import numpy as np
 
-from training.datasets.data import Arrays, drawn
-from training.datasets.masks import Masks
-from training.image_data import Array
+from training.datasets.data import Arrays, Masks, drawn
+from training.images import Array
 
 SIZE = 100
 # | - / \\ and those that are at most half as wide as high.
@@ -61,13 +60,8 @@ _CHUNK = 20  # images drawn at a time
 def draw(count: int, seed: int) -> tuple[Arrays, Masks]:
     """Draws images of all letters, equally many, in random order.
 
-    Args:
-        count: Number of images.
-        seed: What is drawn depends on it and on `count` alone.
-
-    Returns:
-        Images `[n, 100, 100, 1]`, uint8, and labels `[n]`; the masks of their
-        lines.
+    What is drawn depends on count and seed alone: images `[n, 100, 100, 1]`,
+    uint8, and labels `[n]`; the masks of their lines.
     """
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.arange(count) % len(LETTERS))
@@ -116,8 +110,7 @@ def _posed(
 ) -> tuple[Array, Array]:
     """Puts letters at random poses into the square from -1 to 1.
 
-    Returns:
-        Ends `[n, line, end, xy]`, and the size of each letter.
+    With their ends, `[n, line, end, xy]`, it returns the size of each.
     """
     count = len(ends)
     wide, slant, angle, scale = (
@@ -160,9 +153,5 @@ def _distance(ends: Array, pen: Array) -> Array:
 
 
 generate = drawn(
-    "syndacate",
-    draw,
-    lambda: list(LETTERS),
-    first_seed=41,
-    counts=(3000, 2000),
+    "syndacate", draw, lambda: list(LETTERS), first_seed=41, counts=(3000, 2000)
 )

@@ -17,11 +17,7 @@ _FOLDER = "tiny-imagenet-200"
 
 
 def load(data_dir: str | None, validation: float = 0.0) -> Data:
-    """Loads Tiny ImageNet.
-
-    Raises:
-        UserError: If it is not there or not complete.
-    """
+    """Loads Tiny ImageNet."""
     places = (Path(data_dir or "."), Path(data_dir or ".") / _FOLDER)
     found = [place for place in places if (place / "wnids.txt").is_file()]
     if data_dir is None or not found:

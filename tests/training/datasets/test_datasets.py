@@ -191,14 +191,6 @@ def test_resizing_is_pillows(shape):
     assert np.abs(255 * floats - wanted).max() < 1.001
 
 
-def test_images_are_put_in_the_middle_and_cut_out_of_it():
-    small = np.ones((1, 3, 4, 1), np.uint8)
-    large = images.centred(small, 6)
-    assert large.shape == (1, 6, 6, 1) and large.sum() == 12
-    assert large[0, 1:4, 1:5].all()
-    assert images.centre_crop(large, 2).tolist() == [2 * [2 * [[1]]]]
-
-
 def test_channel_statistics_are_of_pixels_in_0_to_1():
     pixels = np.array([[0, 255], [255, 255]], np.uint8).reshape(1, 1, 2, 2)
     mean, std = datasets.channel_statistics(pixels)

@@ -35,34 +35,6 @@ def test_a_part_at_its_slot_leaves_three_classes_at_least():
         assert sorted(slots.values()) == [3, 3, 4]
 
 
-def test_all_classes_are_equally_many_and_mixed(drawn):
-    (_, labels), _ = drawn
-    assert np.bincount(labels).tolist() == 10 * [30]
-    assert len(set(labels[:30])) > 5
-
-
-def test_masks_are_of_the_kinds_at_their_slots(drawn):
-    (_, labels), masks = drawn
-    assert masks.parts.shape == (300, 5, 32, 32)
-    np.testing.assert_array_equal(masks.object, masks.parts.any(axis=1))
-    areas = masks.parts.sum(axis=(2, 3))
-    kinds = np.array(FIVE.figures)[labels]
-    for kind, area in (("bar", 16), ("disc", 30), ("square", 31)):
-        assert np.abs(np.median(areas[kinds == kind]) - area) <= 2
-    for each, parts in zip(kinds, masks.parts, strict=True):
-        rows, columns = np.transpose(
-            [ndimage.center_of_mass(part) for part in parts]
-        )
-        assert rows[:2].max() + 5 < rows[2:].min()
-        assert columns[0] + 6 < columns[1]
-        assert columns[2] + 6 < columns[3] < columns[4] - 6
-        hollow = [
-            not part[round(r), round(c)]
-            for part, r, c in zip(parts, rows, columns, strict=True)
-        ]
-        assert hollow == [kind == "ring" for kind in each]
-
-
 def test_kinds_and_centres_are_those_of_the_masks(drawn):
     (_, labels), masks = drawn
     assert masks.kind_names == FIVE.kinds

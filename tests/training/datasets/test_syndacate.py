@@ -54,16 +54,6 @@ def test_lines_lie_where_their_centres_are(drawn):
         assert np.linalg.norm(where - masks.centres[n, k]) < 3.0
 
 
-def test_the_letter_is_as_large_and_turned_as_was_drawn(drawn):
-    (_, labels), masks = drawn
-    stems = masks.parts[labels == list(LINES).index("I"), 0]
-    for stem in stems:
-        rows, columns = np.nonzero(stem)
-        length = np.hypot(np.ptp(rows), np.ptp(columns))
-        assert 18 <= length <= 56  # 20 to 50 pixels, and the pen
-        assert np.ptp(columns) < np.ptp(rows)  # at most 55 degrees
-
-
 def test_it_is_loaded_by_name_with_masks_of_test_images():
     data = load("syndacate", None, 0.25, seed=1)
     assert data.image_shape == (100, 100, 1)

@@ -2,18 +2,14 @@
 
 import json
 
-import numpy as np
 import pytest
-from PIL import Image, ImageDraw
+from PIL import Image
 
 from tests.nightly import nightly
 from tests.pictures import KINDS, write_shapes
 from tests.training.test_run import command
-from training import defaults, pictures, presets
-from training import images as pixels
+from training import defaults, presets
 from training.configs import Config
-from training.datasets.own import Picture
-from training.pictures import unchanged_by
 
 
 def write_empty(folder, count, size):
@@ -43,7 +39,7 @@ def test_steps_batches_and_size_follow_from_the_pictures(
     config = defaults.load(str(tmp_path))
     assert {name: getattr(config, name) for name in expected} == expected
     small = min(size) < 128
-    assert config.model == (pictures.MODEL if small else pictures._PHOTOS)
+    assert config.model == (defaults.MODEL if small else defaults._PHOTOS)
     assert config.measured
     assert config.counterfactual_necessity > 0
     steps = -(-round(0.8 * count) // config.batch_size)
@@ -54,13 +50,13 @@ def test_rare_classes_and_changes_follow_from_the_pictures(tmp_path):
     counts = {"bar": 4, "cross": 20, "ring": 40}
     write_shapes(tmp_path / "shapes", counts, seed=4)
     config = defaults.load(str(tmp_path / "shapes"))
-    assert (config.balanced, config.flip, config.recolour) == (True, True, 0.5)
-    assert config.dense_head and config.fill == "edge" and config.shift == 3
+    assert (config.balanced, config.flip, config.shift) == (True, True, 3)
+    assert config.fill == "edge"
     # 0.8 * 3 * 40 pictures, with those that are repeated, in 6 steps of 16.
     assert config.epochs == 367
-    text = pictures.about(config)
+    text = defaults.about_pictures(config)
     assert "of about 6 steps of 16" in text
-    assert "some are mirrored (--no-flip) and recoloured (--recolour 0)" in text
+    assert "half are mirrored (--no-flip where sides tell classes)" in text
     assert "rare classes are seen more often (--no-balanced)" in text
     write_empty(tmp_path / "even", 40, (40, 40))
     assert not defaults.load(str(tmp_path / "even")).balanced
@@ -144,67 +140,3 @@ def test_settings_follow_from_the_data_set_and_the_network(
     published = presets.published(config)
     assert not any(published.counterfactual_weights)
     assert not any(published.coupling_weights)
-
-
-def of_folder(folder):
-    return unchanged_by(
-        [
-            Picture(file, path.name)
-            for path in sorted(folder.iterdir())
-            for file in pixels.files_in(path)
-        ]
-    )
-
-
-def apple(label, draw):
-    """A red disc, or a green one, anywhere."""
-    picture = Image.new("RGB", (60, 60), "white")
-    radius, x, y = draw.uniform([10, 22, 22], [20, 38, 38])
-    colour = draw.integers([200, 0, 0], [256, 80, 80])
-    colour = colour if label else colour[[1, 0, 2]]
-    ImageDraw.Draw(picture).ellipse(
-        [x - radius, y - radius, x + radius, y + radius],
-        fill=tuple(map(int, colour)),
-    )
-    return picture
-
-
-def arrow(label, draw):
-    """An arrow of any colour, to the left or to the right."""
-    ground, ink = (tuple(map(int, draw.integers(0, 256, 3))) for _ in range(2))
-    picture = Image.new("RGB", (60, 60), ground)
-    x, y, size = draw.uniform([26, 26, 14], [34, 34, 22])
-    tip = size if label else -size
-    pen = ImageDraw.Draw(picture)
-    pen.line([(x - size, y), (x + size, y)], fill=ink, width=5)
-    back = x + 0.2 * tip
-    corners = [(x + tip, y), (back, y - 0.6 * size), (back, y + 0.6 * size)]
-    pen.polygon(corners, fill=ink)
-    return picture
-
-
-@pytest.mark.parametrize("count", [15, 100])
-@pytest.mark.parametrize(
-    ("draw_one", "matters"), [(apple, "recolour"), (arrow, "flip")]
-)
-def test_what_tells_classes_apart_is_not_changed(
-    tmp_path, draw_one, matters, count
-):
-    draw = np.random.default_rng(0)
-    for label in (0, 1):
-        (tmp_path / str(label)).mkdir()
-        for number in range(count):
-            path = tmp_path / str(label) / f"{number}.png"
-            draw_one(label, draw).save(path)
-    expected = {"flip": True, "recolour": True, matters: False}
-    assert of_folder(tmp_path) == expected
-
-
-@pytest.mark.parametrize("count", [15, 100])
-def test_shapes_of_any_colour_may_be_changed(tmp_path, count):
-    write_shapes(tmp_path / "shapes", dict.fromkeys(KINDS, count), seed=3)
-    (tmp_path / "shapes" / "ring" / "1.png").write_bytes(b"broken")
-    assert of_folder(tmp_path / "shapes") == {"flip": True, "recolour": True}
-    one_class = {"ring": 3}
-    write_shapes(tmp_path / "one", one_class)
-    assert of_folder(tmp_path / "one") == {"flip": True, "recolour": True}
