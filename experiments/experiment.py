@@ -11,6 +11,7 @@ the network) whose settings are the start, if that is not the run's own;
 and `gone`, the last commit that could train it.
 """
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -51,44 +52,27 @@ _WITHOUT_TREES = (
 
 
 class Row(NamedTuple):
-    """A row of a table.
+    """A row of a table."""
 
-    Attributes:
-        labels: Cells of its first columns, under the experiment's labels.
-        run: Name of the run that it shows; rows may share one.
-        config: Settings of that run, but for the seed.
-        fields: For each column where its value stands under the `models` of
-            `rem.json`, or `None`.
-        published: For each column the paper's cell, as printed, or `None`.
-        gone: The last commit that could train it, if this one cannot.
-    """
-
-    labels: tuple[str, ...]
-    run: str
-    config: Config
+    labels: tuple[str, ...]  # cells of its first columns
+    run: str  # name of the run that it shows; rows may share one
+    config: Config  # of that run, but for the seed
+    # For each column where its value stands under the `models` of `rem.json`,
+    # and the paper's cell, as printed.
     fields: tuple[str | None, ...]
     published: tuple[str | None, ...]
-    gone: str | None = None
+    gone: str | None = None  # the last commit that could train it
 
 
 class Experiment(NamedTuple):
-    """The runs of a table, each with several seeds, and the table.
-
-    Attributes:
-        title: Headline of the table.
-        labels: Heads of the first columns.
-        columns: The measures.
-        rows: The rows, in order.
-        seeds: Seeds of each run.
-        notes: Sentences under the table.
-    """
+    """The runs of a table, each with several seeds, and the table."""
 
     title: str
-    labels: tuple[str, ...]
-    columns: tuple[Column, ...]
+    labels: tuple[str, ...]  # heads of the first columns
+    columns: tuple[Column, ...]  # the measures
     rows: tuple[Row, ...]
-    seeds: tuple[int, ...]
-    notes: tuple[str, ...] = ()
+    seeds: tuple[int, ...]  # of each run
+    notes: tuple[str, ...] = ()  # sentences under the table
 
     @property
     def runs(self) -> dict[str, Row]:
@@ -99,10 +83,7 @@ class Experiment(NamedTuple):
 def load(name: str, recipe: str | None = None) -> Experiment:
     """Returns the experiment called `name`.
 
-    Args:
-        name: One of `NAMES`.
-        recipe: One of `RECIPES` for the runs of a table of the paper, or `None`
-            for the first.
+    A table of the paper has runs by the first of `RECIPES`, or another one.
 
     Raises:
         UserError: If a name is unknown.
@@ -145,50 +126,40 @@ def _rows(
         [cell.strip() for cell in line.split("|")]
         for line in about["rows"].strip().splitlines()
     ]
-    rows = []
-    run = {"run": "", "settings": ""}
+    rows: list[Row] = []
+    run = words = ""
     for line in lines:
         cells = dict(zip(head, line, strict=True))
-        run = {key: cells[key] for key in run} if cells["run"] else run
-        words = f"all {run['settings']}".split()
-        settings = _settings(words, {"all": "", **known})
-        labels = [cells[label] for label in about["labels"]]
-        published = {k: cells[k] for k in cells.keys() - {*about["labels"]}}
-        row = Row(
-            labels=tuple(labels),
-            run=run["run"],
-            gone=settings.pop("gone", None),
-            config=_config(settings, recipe),
-            fields=_fields(cells, columns),
-            published=tuple(published.get(key) or None for key in columns),
-        )
-        rows.append(row)
+        if cells["run"]:
+            run, words = cells["run"], f"all {cells['settings']}"
+        settings = _settings(words.split(), {"all": "", **known})
+        fields = _fields(cells, columns)
+        labels = tuple(cells.pop(label) for label in about["labels"])
+        published = tuple(cells.get(key) or None for key in columns)
+        gone = settings.pop("gone", None)
+        config = _config(settings, recipe)
+        rows.append(Row(labels, run, config, fields, published, gone))
     return tuple(rows)
 
 
 def _settings(words: list[str], known: Mapping[str, str]) -> dict[str, Any]:
     """Returns settings by name, the later ones in place of those before."""
     settings: dict[str, Any] = {}
+    text: Any
     for word in words:
         name, is_setting, text = word.partition("=")
         if is_setting:
-            settings[name] = _value(text)
+            with contextlib.suppress(ValueError):  # of plain words
+                text = json.loads(text)
+            settings[name] = tuple(text) if isinstance(text, list) else text
         else:
             settings |= _settings(known[name].split(), known)
     return settings
 
 
-def _value(text: str) -> Any:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return text
-    return tuple(value) if isinstance(value, list) else value
-
-
 def _config(settings: dict[str, Any], recipe: str) -> Config:
     """Returns the settings of a run, on top of those of its data set."""
-    from training import defaults, presets  # they load NumPy
+    from training import defaults  # it loads NumPy
 
     target = settings.pop("target", None)
     like = settings.pop("defaults", settings["dataset"])

@@ -11,7 +11,7 @@ The run folders may go when their runs are finished.
 import dataclasses
 import fnmatch
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,20 +26,15 @@ from training.tables import FinishedRun
 class Run(NamedTuple):
     """A run of an experiment with one seed, done or not.
 
-    Attributes:
-        name: Name of the run in its experiment.
-        config: Its settings, with the seed. `start_from` names another run of
-            the experiment, that of the same seed.
-        path: Its run folder, which may not exist.
-        record: The line of `runs.jsonl` that has it, when it is finished.
-        gone: The last commit that could train it, if this one cannot.
+    `start_from` of its settings names a run of the experiment, that of the same
+    seed.
     """
 
     name: str
     config: Config
-    path: Path
-    record: FinishedRun | None = None
-    gone: str | None = None
+    path: Path  # of its run folder, which may not exist
+    record: FinishedRun | None  # the line of `runs.jsonl`, when it is finished
+    gone: str | None  # the last commit that could train it, if this cannot
 
     def __str__(self) -> str:
         return f"{self.name}, seed {self.config.seed}"
@@ -61,15 +56,11 @@ class Run(NamedTuple):
         _write_json(self.path / "config.json", settings)
 
     def check(self) -> None:
-        """Compares the settings in the folder with those of the experiment.
+        """Raises `UserError` if it was made with other settings.
 
         The folder of the data does not matter, nor do settings of REM in a run
-        without REM. Settings that are newer than the folder count as the value
+        without REM. Settings that are newer than the run count as the value
         that changes nothing.
-
-        Raises:
-            UserError: If they differ, because numbers would be shown under
-                settings they were not made with.
         """
         file, where = self.path / "config.json", str(self.path)
         if self.record:
@@ -103,25 +94,15 @@ class ExperimentFolder:
     """
 
     def __init__(
-        self,
-        path: Path,
-        name: str,
-        recipe: str | None,
-        seeds: Sequence[int] | None = None,
+        self, path: Path, name: str, recipe: str | None, seeds: Any = None
     ):
-        self.path = path
-        self.name = name
-        self.recipe = recipe
+        self.path, self.name, self.recipe = path, name, recipe
         self.experiment = load(name, recipe)
         self.seeds = tuple(dict.fromkeys(seeds or self.experiment.seeds))
 
     @classmethod
     def open(cls, path: Path) -> "ExperimentFolder":
-        """Returns the folder of an experiment that was begun.
-
-        Raises:
-            UserError: If it is none.
-        """
+        """Returns the folder of an experiment that was begun, or an error."""
         file = path / "experiment.json"
         try:
             return cls(path, **json.loads(file.read_text("utf-8")))
@@ -129,24 +110,20 @@ class ExperimentFolder:
             raise UserError(f"{file} is not that of an experiment.") from error
 
     def runs(self, patterns: Iterable[str] = ("*",)) -> list[Run]:
-        """Returns the runs with all seeds, done or not.
-
-        Args:
-            patterns: Names of runs, or patterns such as `digits-*`.
+        """Returns the runs of these names, with all seeds, done or not.
 
         Raises:
-            UserError: If no run has such a name.
+            UserError: If no run matches a pattern such as `digits-*`.
         """
         known = self.experiment.runs
         chosen: dict[str, None] = {}
         for pattern in patterns:
-            matching = fnmatch.filter(known, pattern)
-            if not matching:
+            chosen |= dict.fromkeys(found := fnmatch.filter(known, pattern))
+            if not found:
                 raise UserError(
                     f"{self.name} has no run {pattern!r}; it has "
                     f"{', '.join(known)}."
                 )
-            chosen |= dict.fromkeys(matching)
         file = self.path / tables.FILE_NAME
         lines = tables.read_file(file) if file.exists() else []
         finished = {run.key: run for run in lines}
@@ -163,11 +140,7 @@ class ExperimentFolder:
         ]
 
     def begin(self) -> None:
-        """Creates the folder, or continues it, perhaps with more seeds.
-
-        Raises:
-            UserError: If it is that of another experiment.
-        """
+        """Creates the folder, or continues it, perhaps with more seeds."""
         about = {"name": self.name, "recipe": self.recipe}
         file = self.path / "experiment.json"
         if file.exists():

@@ -121,14 +121,11 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
         "commit": environment()["commit"],
         "right": right(network),
         **seeds.of_types(found, chance),
-        "parts_named": found.parts_named,
         "labelled_f1": found.labelled_f1,
         "labelled_f1_chance": chance.labelled_f1,
         "labelled_f1_one": seeds.named(trees, masks, one).labelled_f1,
-        "perfect": found.perfect,
         "used": used.to_dict(),
         "unseen": 100 * new.parts_named,
-        "unseen_f1": new.labelled_f1,
         "unseen_chance": 100 * new_chance.parts_named,
         "unseen_one": 100 * seeds.named(active, made_of, one).parts_named,
         "unseen_tree": 100 * seeds.named(unseen, made_of, kinds).parts_named,
@@ -188,7 +185,10 @@ def plain_of(data: Any, config: Any, network: Any) -> Any:
 
 
 def draw(network: Any, data: Any, seed: int, names: Any, path: Path) -> None:
-    """Draws the trees of ten characters, and the parts of five others."""
+    """Draws the trees of ten characters, and the parts of five others.
+
+    The names of active parts that are in no tree stand in brackets.
+    """
     from training.datasets import kanji
 
     # Of every tenth class the first test image.
@@ -196,24 +196,18 @@ def draw(network: Any, data: Any, seed: int, names: Any, path: Path) -> None:
     (strange, of), _ = kanji.unseen(seed, 27)
     images = np.concatenate([data.test.images[some], strange[:5] / 255.0])
     trees = trees_of(network, images.astype("float32"))
-    count = len(some)
-    wrong = trees.predicted[:count] != data.test.labels[some]
-    titles = [data.class_names[k] for k in trees.predicted[:count]]
-    titles += [f"no class; is {kanji.read(kanji.UNSEEN[k]).name}" for k in of]
-    figure, axes = seeds.panels(images, titles, [*wrong, *[False] * 5], rows=3)
-    for n, axis in enumerate(axes):
-        for child in np.flatnonzero(trees.activations[n] > 0.5):
-            (row, column), leaf = (
-                trees.places[n, child],
-                trees.in_tree[n, child],
-            )
-            if leaf and n < count:
-                top = (images.shape[2] / 2, -1)
-                line = zip(top, (column, row), strict=True)
-                axis.plot(*line, color="tab:orange", clip_on=False, lw=1)
-            name = names[trees.types[child]]
-            seeds.mark(axis, (row, column), name, "o" if leaf else "x")
-    figure.savefig(path, dpi=80)
+    told = trees.predicted[: len(some)]
+    titles = [data.class_names[k] for k in told]
+    titles += [
+        f"no class; is {kanji.read(kanji.UNSEEN[k]).name}" for k in of[:5]
+    ]
+    wrong = [*(told != data.test.labels[some]), *[False] * 5]
+    leaves: list[list[tuple[Any, str]]] = [[] for _ in images]
+    for n, k in np.argwhere(trees.activations > 0.5):
+        name = names[trees.types[k]]
+        name = name if trees.in_tree[n, k] else f"({name})"
+        leaves[n].append((trees.places[n, k], name))
+    seeds.draw_trees(path, images, titles, wrong, leaves)
 
 
 if __name__ == "__main__":

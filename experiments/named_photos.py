@@ -132,13 +132,12 @@ def measured(
 
 def entropy(trees: Any, keys: Array) -> float:
     """Returns the entropy of keys `[n, m]` in bits, the mean over classes."""
-    bits = []
-    for j in np.unique(trees.predicted):
-        of_class = keys[trees.predicted == j]
-        counts = np.unique(of_class, axis=0, return_counts=True)[1]
-        shares = counts / counts.sum()
-        bits.append(float(-np.sum(shares * np.log2(shares))))
-    return float(np.mean(bits))
+    from tfcaps import rem
+
+    classes, predicted = np.unique(trees.predicted, return_inverse=True)
+    dictionary = rem.CouplingDictionary(len(classes))
+    dictionary.update(keys.astype("uint8"), predicted)
+    return float(dictionary.entropy_bits.mean())
 
 
 def exchanged(head: Any, maps: Array, labels: Array) -> float:
@@ -194,38 +193,22 @@ def linear(train: Any, test: Any) -> float:
 
 def draw(folder: Any, photos: Any, classes: Any, trees: Any, to: Path) -> None:
     """Draws ten photos, not chosen but for being right or wrong."""
-    from matplotlib.patches import Patch, Rectangle
-
     from training.figures import names_of_types
 
     wrong = trees.predicted != photos.labels
     rows = [*np.flatnonzero(~wrong)[:_RIGHT], *np.flatnonzero(wrong)[:_WRONG]]
-    images, titles = photos.images[np.array(rows)], []
+    names = names_of_types(folder, trees.num_types)
+    titles, leaves = [], []
     for k in rows:
         title = f"{classes[trees.predicted[k]]} {trees.lengths[k].max():.2f}"
         is_wrong = f", is a {classes[photos.labels[k]]}" if wrong[k] else ""
         titles.append(title + is_wrong)
-    figure, axes = seeds.panels(images, titles, wrong[rows])
-    places = trees.in_tree.shape[1] / trees.num_types
-    step = np.sqrt(np.prod(images.shape[1:3]) / places)
-    for axis, k in zip(axes, rows, strict=False):
-        for child in np.flatnonzero(trees.in_tree[k]):
-            corner = trees.places[k, child][::-1] - step / 2 + 0.5
-            colour = f"C{trees.types[child]}"
-            axis.add_patch(
-                Rectangle(corner, step, step, fill=False, ec=colour, lw=1.8)
-            )
-    figure.legend(
-        handles=[
-            Patch(fill=False, ec=f"C{t}", lw=2, label=name)
-            for t, name in enumerate(names_of_types(folder, trees.num_types))
-        ],
-        loc="outside lower center",
-        ncols=min(trees.num_types, 6),
-        fontsize=9,
-        frameon=False,
-    )
-    figure.savefig(to, dpi=80, pil_kwargs={"quality": 80})
+        own = np.flatnonzero(trees.in_tree[k])
+        leaves.append(
+            [(trees.places[k, c], names[trees.types[c]]) for c in own]
+        )
+    images = photos.images[np.array(rows)]
+    seeds.draw_trees(to, images, titles, wrong[rows], leaves)
 
 
 if __name__ == "__main__":

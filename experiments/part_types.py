@@ -125,15 +125,15 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
 
 def copied(images: Any, labels: Any, count: int, seed: int) -> Any:
     """Returns as many images and labels, shifted copies of `count` of them."""
-    draw, side = np.random.default_rng(seed), images.shape[1]
+    from scipy.ndimage import shift
+
+    draw = np.random.default_rng(seed)
     some = draw.permutation(len(images))[:count]
     which = draw.permutation(np.resize(some, len(images)))
-    edges = ((0, 0), (_SHIFT, _SHIFT), (_SHIFT, _SHIFT), (0, 0))
-    padded = np.pad(images[which], edges, mode="edge")
-    shifts = draw.integers(0, 2 * _SHIFT + 1, (len(images), 2))
+    moves = _SHIFT - draw.integers(0, 2 * _SHIFT + 1, (len(images), 2))
     moved = [
-        image[row : row + side, column : column + side]
-        for image, (row, column) in zip(padded, shifts, strict=True)
+        shift(images[k], (*move, 0), order=0, mode="nearest")
+        for k, move in zip(which, moves, strict=True)
     ]
     return np.stack(moved), labels[which]
 

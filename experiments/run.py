@@ -78,22 +78,12 @@ def _seed(text: str) -> int:
 
 def _check(options: argparse.Namespace) -> None:
     """Raises `UserError` where nothing need be read to see a mistake."""
-    tables = options.tables
-    if (options.name is None) == (tables is None):
+    if (options.name is None) == (options.tables is None):
         raise UserError("give one of: an experiment, --tables.")
     data_dir = options.data_dir
     if data_dir is not None and not Path(data_dir).is_dir():
         raise UserError(f"--data-dir {data_dir!r} is not a folder.")
-    if tables and not any(map(_is_experiment, tables)):
-        raise UserError(
-            f"no experiment.json in {', '.join(map(str, tables))}: none of "
-            "them is an experiment."
-        )
     check_installed(data="PIL")
-
-
-def _is_experiment(path: Path) -> bool:
-    return (path / "experiment.json").exists()
 
 
 def _load() -> Callable[[argparse.Namespace], None]:
@@ -108,10 +98,13 @@ def work(options: argparse.Namespace) -> None:
     from experiments import table
     from experiments.folder import ExperimentFolder
 
-    for path in filter(_is_experiment, options.tables or ()):
-        table.write(ExperimentFolder.open(path))
-        print(path / "table.md")
     if options.name is None:
+        paths = [p for p in options.tables if (p / "experiment.json").exists()]
+        for path in paths:
+            table.write(ExperimentFolder.open(path))
+            print(path / "table.md")
+        if not paths:
+            raise UserError("no folder of --tables has an experiment.json.")
         return
     recipe = options.recipe
     if recipe is None and options.name in TABLES_OF_THE_PAPER:

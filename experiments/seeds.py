@@ -137,39 +137,27 @@ def of_types(found: Any, chance: Any) -> Row:
     }
 
 
-def panels(
-    images: Any, titles: Sequence[str], wrong: Sequence[bool], rows: int = 2
-) -> tuple[Any, Any]:
-    """Returns a figure of images, and their axes; wrong titles are red."""
-    import matplotlib.pyplot as plt
+def draw_trees(
+    path: Path,
+    images: Any,
+    titles: Sequence[str],
+    wrong: Sequence[bool],
+    leaves: Sequence[Sequence[tuple[Any, str]]],
+) -> None:
+    """Draws images and their leaves, each a place and what it is called.
 
-    figure, axes = plt.subplots(
-        *(rows, -(-len(images) // rows)),
-        figsize=(10, 2.5 * rows),
-        layout="constrained",
-        squeeze=False,
-    )
-    for axis in axes.flat:
-        axis.set_axis_off()
-    for axis, image, title, is_wrong in zip(
-        axes.flat, images, titles, wrong, strict=False
+    Wrong titles are red.
+    """
+    from tfcaps.viz.drawing import in_rows, picture, show
+
+    page, panels = in_rows(len(images), 10.0, 0.0, 2.5)
+    style: Any = {"color": "w", "ha": "center", "va": "center", "fontsize": 8}
+    style["bbox"] = {"fc": "tab:blue", "ec": "none", "alpha": 0.7, "pad": 1}
+    for panel, image, title, is_wrong, own in zip(
+        panels, images, titles, wrong, leaves, strict=True
     ):
-        axis.imshow(image, cmap="gray", vmin=0, vmax=1)
-        axis.set_title(title, fontsize=9, color="crimson" if is_wrong else "k")
-    return figure, axes.flat
-
-
-def mark(axis: Any, place: Any, text: str, marker: str = "o") -> None:
-    """Draws a label at a row and column."""
-    row, column = place
-    axis.plot(column, row, marker, color="tab:orange")
-    axis.annotate(
-        text,
-        (column, row),
-        (0, 5),
-        textcoords="offset points",
-        color="white",
-        ha="center",
-        fontsize=9,
-        bbox={"facecolor": "tab:blue", "alpha": 0.7, "pad": 1},
-    )
+        show(panel, picture(image))
+        panel.set_title(title, fontsize=9, color="crimson" if is_wrong else "k")
+        for (row, column), text in own:
+            panel.text(column, row, text, **style)
+    page.savefig(path, dpi=80)

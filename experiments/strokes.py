@@ -72,7 +72,7 @@ def make_parser() -> Parser:
 
 def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     """Trains a network of one seed, and measures it."""
-    from tfcaps import rem
+    from tfcaps import rem, viz
     from training.datasets import kanji
 
     def drawn(count: int, number: int, **some: Any) -> tuple[Any, Any, Any]:
@@ -121,8 +121,6 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
             "empty": 100 * told.empty_trees,
             **seeds.of_types(found, chance),
             "labelled_f1": found.labelled_f1,
-            "names": [masks.kind_names[k] if k >= 0 else None for k in kinds],
-            "faithfulness": told.to_dict(),
         }
     strange, _, masks = drawn(count, 33, characters=kanji.UNSEEN)
     trees = trees_of(strange)
@@ -131,7 +129,9 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     if options.draw is not None:
         number = int(np.random.default_rng(seed).integers(len(images)))
         title = kanji.read(kanji.CHARACTERS[labels[number]]).name
-        draw(network, images[number], row, title, options.draw)
+        some = images[number : number + 1]
+        tree = rem.trees(network, some).parse_tree()
+        viz.parse_tree({title: tree}, images=some).save(options.draw)
     return row
 
 
@@ -209,61 +209,6 @@ def trained(images: Any, labels: Any, epochs: int, seed: int) -> Any:
     cells = strokes.cells(layer, counts, images, labels, parts)
     training.fit(images, cells, _BATCH, epochs, verbose=2)
     return network
-
-
-def draw(network: Any, image: Any, row: Any, title: str, path: Path) -> None:
-    """Draws the tree of an image: a character, components, and strokes."""
-    import unicodedata
-
-    import matplotlib.pyplot as plt
-
-    from tfcaps import rem
-
-    trees = [
-        rem.trees(network, image[None], layer=layer)
-        for layer in _LAYERS.values()
-    ]
-    strokes = row["strokes"]["names"]
-    names = [
-        [n and unicodedata.name(n).split()[-1] for n in strokes],
-        row["components"]["names"],
-    ]
-    edges = trees[1].parse_tree().edges
-    columns = trees[0].places[0, :, 1]
-    lowest = sorted(
-        [e for e in edges if not e.layer],
-        key=lambda e: (e.parent, columns[e.child]),
-    )
-    # How far to the right each node is, by its layer and its number.
-    right: dict[tuple[int, int], float] = {
-        (0, e.child): (n + 0.5) / len(lowest) for n, e in enumerate(lowest)
-    }
-    for parent in dict.fromkeys(e.parent for e in lowest):
-        below = [right[0, e.child] for e in lowest if e.parent == parent]
-        right[1, parent] = sum(below) / len(below)
-    right[2, int(trees[1].predicted[0])] = 0.5
-    figure = plt.figure(figsize=(9, 5))
-    lines = figure.add_axes((0, 0, 1, 1), xlim=(0, 1), ylim=(0, 1))
-    lines.set_axis_off()
-    padded = np.pad(image[..., 0], 24, constant_values=image.min())
-    heights = (0.12, 0.45, 0.83)
-    for (layer, child), x in right.items():
-        size, half, text = 0.11 + 0.07 * layer, (8, 12, 24)[layer], title
-        place = np.array(image.shape[:2]) // 2
-        if layer < 2:
-            place = np.rint(trees[layer].places[0, child]).astype(int)
-            kind = trees[layer].types[child]
-            text = f"{names[layer][kind]} ({kind})"
-        corner = (x - size / 2, heights[layer] - size / 2)
-        axis = figure.add_axes((*corner, size, size), xticks=[], yticks=[])
-        rows, across = (slice(24 + k - half, 25 + k + half) for k in place)
-        axis.imshow(padded[rows, across], "gray_r")
-        axis.set_title(text, fontsize=9, pad=2)
-    for e in edges:
-        xs = right[e.layer, e.child], right[e.layer + 1, e.parent]
-        ys = heights[e.layer : e.layer + 2]
-        lines.plot(xs, ys, color="tab:blue", lw=1)
-    figure.savefig(path, dpi=80)
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ def make_parser() -> Parser:
     add("--epochs", type=int, default=8)
     add("--train", type=int, default=300, help="training images")
     add("--test", type=int, default=500)
-    add("--draw", type=Path, metavar="FILE", help="draw eight trees")
+    add("--draw", type=Path, metavar="FILE", help="draw ten trees")
     return parser
 
 
@@ -130,15 +130,12 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
         "strokes": int(np.sum(network.get_layer("class_caps").slots)),
         **seeds.of_types(found, seeds.named(trees, masks, by_chance=True)),
         "information_one": seeds.named(one, masks).information,
-        "table": found.table,
         "found_once_but_x": 100
         * seeds.named(trees[no_x], masks[no_x]).found_once,
         "own": 100 * found.own,
         "own_of_all": 100 * seeds.named(every, masks).own,
-        "perfect": 100 * found.perfect,
         **{name: getattr(used, name)["zero"] for name in silenced},
         "seconds": seconds,
-        "parameters": network.count_params(),
     }
 
 
@@ -304,20 +301,22 @@ def plain(
 
 
 def draw(data: Any, letters: Any, view: Any, trees: Any, path: Path) -> None:
-    """Draws the trees of eight images drawn at random."""
-    some = np.random.default_rng(0).permutation(len(view))[:8]
+    """Draws the trees of ten images drawn at random."""
+    some = np.random.default_rng(0).permutation(len(view))[:10]
     predicted = trees.predicted[some]
-    figure, axes = seeds.panels(
+    leaves = []
+    for n in some:
+        own = trees.in_tree[n]
+        places = (trees.places[n, own] - lines.MIDDLE) @ view[n].T
+        names = map(str, trees.types[own])
+        leaves.append([*zip(places + letters.middles[n], names, strict=True)])
+    seeds.draw_trees(
+        path,
         data.test.images[some],
         [data.class_names[j] for j in predicted],
         predicted != data.test.labels[some],
+        leaves,
     )
-    for n, axis in zip(some, axes, strict=True):
-        leaves = trees.in_tree[n]
-        places = (trees.places[n, leaves] - lines.MIDDLE) @ view[n].T
-        for place, t in zip(places, trees.types[leaves], strict=True):
-            seeds.mark(axis, place + letters.middles[n], str(t))
-    figure.savefig(path, dpi=80)
 
 
 if __name__ == "__main__":

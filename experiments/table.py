@@ -12,9 +12,6 @@ from markdown_table import markdown
 from tfcaps.files import write_atomically
 from training.tables import NOTHING, Column, FinishedRun, look_up
 
-# A head, which others may have too, and what stands below.
-Cell = tuple[str, str]
-
 _SUFFIXES = {"": 1.0, "k": 1e3, "M": 1e6}
 
 
@@ -42,8 +39,10 @@ def write(folder: ExperimentFolder) -> str:
     return text
 
 
-def _line(experiment: Experiment, row: Row, runs: Sequence[Run]) -> list[Cell]:
-    """Returns a row, filled in."""
+def _line(
+    experiment: Experiment, row: Row, runs: Sequence[Run]
+) -> list[tuple[str, str]]:
+    """Returns a row: heads, which may be alike, and what stands below."""
     done = [run.record for run in runs if run.record]
     cells = list(zip(experiment.labels, row.labels, strict=True))
     every = zip(*(row.published for row in experiment.rows), strict=True)
@@ -55,7 +54,9 @@ def _line(experiment: Experiment, row: Row, runs: Sequence[Run]) -> list[Cell]:
         if any(of_all):
             difference = NOTHING
             if ours is not None and printed:
-                difference = signed(column, ours - parse(printed))
+                # Adding 0 makes -0 a 0.
+                away = round(ours - parse(printed), column.digits) + 0.0
+                difference = f"{away:+,.{column.digits}f}"
             cells.append(("published", printed or NOTHING))
             cells.append(("difference", difference))
     stops = "at most " if row.config.patience is not None else ""
@@ -75,9 +76,19 @@ def _measured(
     column: Column, field: str | None, runs: Sequence[FinishedRun]
 ) -> tuple[str, float | None]:
     """Returns a measure over seeds as text, and its mean or median."""
-    if not (field and all(_has(column, field, run) for run in runs) and runs):
-        return NOTHING, None
     models = [run.parts["rem"]["models"] for run in runs]
+    missing = [
+        run.origin
+        for run, model in zip(runs, models, strict=True)
+        if field and not column.is_known(model, field)
+    ]
+    if missing and not column.optional:
+        raise UserError(
+            f"{missing[0]}, rem has no {field}, which the table shows; run it "
+            "again with this version."
+        )
+    if missing or not field or not runs:
+        return NOTHING, None
     ours = column.summary(models, field)
     text = column.text(ours)
     owner, _, name = field.rpartition(".")
@@ -88,33 +99,12 @@ def _measured(
     return text, ours.value
 
 
-def _has(column: Column, field: str, run: FinishedRun) -> bool:
-    """Tells whether a run has a measure, which only some may lack."""
-    known = column.is_known(run.parts["rem"]["models"], field)
-    if not (known or column.optional):
-        raise UserError(
-            f"{run.origin}, rem has no {field}, which the table "
-            "shows; run it again with this version."
-        )
-    return known
-
-
 def parse(text: str) -> float:
-    """Reads a printed number such as `99.57 ± 0.02`, `71.26` or `6.8M`.
-
-    Raises:
-        ValueError: If it is none.
-    """
+    """Reads a printed number such as `99.57 ± 0.02`, `71.26` or `6.8M`."""
     match = re.fullmatch(r"([\d.]+)([kM]?)(?: ± [\d.]+)?", text)
     if match is None:
         raise ValueError(f"must be a printed number. Received: {text!r}.")
     return float(match[1]) * _SUFFIXES[match[2]]
-
-
-def signed(column: Column, difference: float) -> str:
-    """Returns a difference with the digits of a column."""
-    # Adding 0 makes -0 a 0.
-    return f"{round(difference, column.digits) + 0.0:+,.{column.digits}f}"
 
 
 def _device(run: FinishedRun) -> str:

@@ -3,8 +3,8 @@
 python experiments/viewpoints.py runs/one/model.keras runs/two/model.keras
 
 They were trained on upright figures. Each is measured alone and as
-`tfcaps.models.with_viewpoints` makes it, on figures of its own, and
-results/named_parts/viewpoints.md is written.
+`tfcaps.models.with_viewpoints` makes it, on figures of its own, for the
+table of results/named_parts/viewpoints.md, whose words are written by hand.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import numpy as np
 
 from cli import Parser, UserError, at_least_one, run_command, start_quietly
 from experiments import lines, seeds
-from markdown_table import table
+from markdown_table import table, write_tables
 
 # Degrees against the clock, and size.
 _POSES = (
@@ -42,16 +42,6 @@ _COLUMNS = (
     ("off by degrees, median", "{off:.1f}"),
     ("size found, median", "{found:.2f}"),
 )
-_TEXT = """# Figures at any angle and size
-
-Networks that `training/run.py --rem` trained on upright figures, on {samples}
-new figures each. Turned back by truth: what the network alone says of the
-picture when the true angle and size are undone about its middle; what was cut
-off at the border is lost to it too. An image takes {cost:.2f} times the CPU
-time of one view (medians of {turns} turns, of batches of 100). `python
-experiments/viewpoints.py` wrote this.
-
-"""
 
 
 def make_parser() -> Parser:
@@ -86,14 +76,11 @@ def run(options: argparse.Namespace) -> None:
         row["worst"] = min(each["right"] for each in of_pose)
         rows.append(row)
     cost = float(np.mean([cost for _, cost in measures]))
-    text = _TEXT.format(samples=options.samples, cost=cost, turns=_TURNS)
-    text += table(rows, _COLUMNS) + "\n"
     options.to.mkdir(parents=True, exist_ok=True)
-    path = options.to / "viewpoints"
     told = json.dumps({"cost": cost, "rows": rows}, indent=1)
-    path.with_suffix(".json").write_text(told + "\n", "utf-8")
-    path.with_suffix(".md").write_text(text, "utf-8")
-    print(text)
+    (options.to / "viewpoints.json").write_text(told + "\n", "utf-8")
+    write_tables(options.to / "viewpoints.md", table(rows, _COLUMNS))
+    print(f"{table(rows, _COLUMNS)}\n{cost:.2f} times the time of one view")
 
 
 def measured(

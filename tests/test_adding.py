@@ -115,17 +115,13 @@ def test_what_is_added_is_tidy_and_known_before_tensorflow_is_loaded(copy):
         assert refused.returncode == 2
         assert message in refused.stderr.replace("'", "")
     program = """
-import dataclasses, json, sys
+import sys
 from training.configs import Config, config_from
-seven = dataclasses.replace(Config(), keep_one_of=7)
-assert config_from(json.loads(json.dumps(dataclasses.asdict(seven)))) == seven
 print(Config().keep_one_of, config_from({"dataset": "x"}).keep_one_of)
 assert "keras" not in sys.modules
-config_from({"dataset": "x", "keep_one_of": 10})
 """
     ended = python(copy, "-c", program)
     assert ended.stdout == "2 3\n", ended.stderr
-    assert "keep_one_of: '10' is not a number from 2 to 9" in ended.stderr
 
 
 @pytest.mark.slow  # a training

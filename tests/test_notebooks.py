@@ -1,4 +1,7 @@
-"""The notebooks run from top to bottom, are small, and show what they do."""
+"""The notebooks run from top to bottom, are small, and show what they do.
+
+python -m tests.test_notebooks    # runs them, and keeps what they show
+"""
 
 import json
 import os
@@ -10,14 +13,37 @@ from pathlib import Path
 import pytest
 
 from tests.nightly import NIGHTLY
-from tests.notebooks import FOLDER, NOTEBOOKS, cells_of, script_of
 
 ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "docs" / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 LARGEST = 300_000  # bytes
 
 each_notebook = pytest.mark.parametrize(
     "path", NOTEBOOKS, ids=lambda path: path.stem
 )
+
+
+def cells_of(path, kind):
+    """Returns the sources of the cells of a kind, in order."""
+    cells = json.loads(path.read_text("utf-8"))["cells"]
+    return ["".join(c["source"]) for c in cells if c["cell_type"] == kind]
+
+
+def render(path):
+    """Runs a notebook and writes it with what it shows; needs `.[docs]`."""
+    import nbclient
+    import nbformat
+
+    notebook = nbformat.read(path, as_version=4)
+    folder = {"metadata": {"path": str(path.parent)}}
+    nbclient.NotebookClient(notebook, timeout=600, resources=folder).execute()
+    for cell in notebook.cells:
+        cell.metadata = {}
+        if cell.cell_type == "code":  # without what TensorFlow says
+            kept = [o for o in cell.outputs if o.get("name") != "stderr"]
+            cell.outputs = kept
+    nbformat.write(notebook, path)
 
 
 def test_there_are_two():
@@ -27,7 +53,7 @@ def test_there_are_two():
 @pytest.mark.slow
 @each_notebook
 def test_notebook_runs_from_top_to_bottom(path, tmp_path):
-    script = script_of(path)
+    script = "\n".join(cells_of(path, "code"))
     if not NIGHTLY:
         script = script.replace('"--epochs", 30', '"--epochs", 12')
     (tmp_path / "notebook.py").write_text(script, "utf-8")
@@ -66,3 +92,8 @@ def test_cells_were_run_in_order_and_their_links_lead_somewhere(path):
     assert links
     for link in links:
         assert (FOLDER / link).exists(), link
+
+
+if __name__ == "__main__":
+    for notebook in NOTEBOOKS:
+        render(notebook)

@@ -253,10 +253,7 @@ def _moments(ink: Array) -> tuple[Array, Array]:
     total = np.maximum(ink.sum(axis=(1, 2)), 1e-6)[:, None]
     found = []
     for axis in (2, 1):
-        share, along = (
-            ink.sum(axis=axis) / total,
-            np.arange(ink.shape[3 - axis]),
-        )
+        share, along = ink.sum(axis) / total, np.arange(ink.shape[3 - axis])
         mean = share @ along
         found.append((mean, np.sqrt(np.maximum(share @ along**2 - mean**2, 0))))
     means, deviations = zip(*found, strict=True)
@@ -280,10 +277,7 @@ def _class_means(images: Array, labels: Array) -> Array:
     for j in np.unique(labels):
         own = labels == j
         for each, centre, size in zip(
-            ink[own],
-            centres[own],
-            sizes[own],
-            strict=True,
+            ink[own], centres[own], sizes[own], strict=True
         ):
             corner = centre - size * np.array(ink.shape[1:])
             means[j] += ndimage.affine_transform(
@@ -296,9 +290,8 @@ def _class_means(images: Array, labels: Array) -> Array:
 def _ways(mean: Array) -> list[tuple[_Box, ...]]:
     """Returns the ways to cut a class into two or three boxes."""
     ways: list[tuple[_Box, ...]] = []
-    for pair in _halves(
-        mean, _bounds(mean, (0, mean.shape[0], 0, mean.shape[1]))
-    ):
+    every = _bounds(mean, (0, mean.shape[0], 0, mean.shape[1]))
+    for pair in _halves(mean, every):
         ways.append(pair)
         for whole, other in (pair, pair[::-1]):
             ways += [(*half, other) for half in _halves(mean, whole)]
@@ -312,14 +305,11 @@ def _halves(mean: Array, box: _Box) -> list[tuple[_Box, _Box]]:
         ink = ndimage.gaussian_filter1d(_cut(mean, box).sum(axis=1 - axis), 1.0)
         lowest = ink <= ndimage.minimum_filter1d(ink, 5) + 1e-12
         inner = np.arange(_LEAST_SIDE, len(ink) - _LEAST_SIDE)
-        for at in sorted(inner[lowest[inner]], key=ink.__getitem__)[
-            :_MOST_CUTS
-        ]:
+        best = sorted(inner[lowest[inner]], key=ink.__getitem__)
+        for at in best[:_MOST_CUTS]:
             first, second = list(box), list(box)
             first[2 * axis + 1] = second[2 * axis] = box[2 * axis] + int(at)
-            pairs.append(
-                (_bounds(mean, tuple(first)), _bounds(mean, tuple(second)))
-            )
+            pairs.append((_bounds(mean, first), _bounds(mean, second)))
     return pairs
 
 
@@ -349,15 +339,9 @@ def _likeness(means: Array, pieces: list[tuple[int, _Box]]) -> Array:
         piece = _cut(blurred[j], box)
         forms.append(np.log(piece.shape[0] / piece.shape[1]))
         scale = np.array(piece.shape) / _SIDE
+        given = (scale, (scale - 1) / 2, (_SIDE, _SIDE))
         pictures.append(
-            ndimage.affine_transform(
-                piece,
-                scale,
-                (scale - 1) / 2,
-                (_SIDE, _SIDE),
-                order=1,
-                mode="nearest",
-            )
+            ndimage.affine_transform(piece, *given, order=1, mode="nearest")
         )
     every = np.array(pictures, np.float32)
     alike = np.full((len(every), len(every)), -1.0, np.float32)
@@ -387,12 +371,11 @@ def _recurring(
     Likeness is to the pieces of the ways that are still in question, which
     become fewer from round to round.
     """
-    first = np.searchsorted(classes, np.unique(classes))
+    _, first, own = np.unique(classes, return_index=True, return_inverse=True)
     in_question = np.ones(len(classes), bool)
     for number in range(_ROUNDS):
         likely = np.where(in_question, alike, -1.0)
         of_classes = np.maximum.reduceat(likely, first, axis=1)
-        own = np.searchsorted(np.unique(classes), classes)
         of_classes[np.arange(len(own)), own] = -1.0
         likeness = np.sort(of_classes, axis=1)[:, -_OTHERS:].mean(axis=1)
         costs = price + ink * (1.0 - likeness)

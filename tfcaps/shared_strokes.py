@@ -73,15 +73,7 @@ class SharedStrokes(NamedTuple):
 
         Its children have the types of strokes, with as many `instances`.
         """
-        places = np.zeros(layer.blueprint.shape)
-        slots = np.zeros(places.shape[:2])
-        for part, t, place in zip(*self[:3], strict=True):
-            row = t
-            while slots[row, part]:
-                row += self.num_types
-            slots[row, part], places[row, part] = 1.0, place
-        layer.blueprint.assign(places / layer.side)
-        layer.slots.assign(slots)
+        SharedParts(*self[:3]).begin(layer)
 
     def cells(
         self,
@@ -107,32 +99,28 @@ class SharedStrokes(NamedTuple):
             Int8 `[n, rows, columns, num_types]` of places: 1 at the place that
             is nearest to a stroke, -1 next to it, and 0 elsewhere.
         """
-        grid = [
+        rows, columns = (
             centres(count, layer.stride, first)
             for count, first in zip(counts, layer.offset, strict=True)
-        ]
+        )
         pictures, kinds = _pictures()
         ink = _ink(images)
         middles, sizes = middles_and_sizes(ink, labels)
         told = np.zeros((len(images), *counts, self.num_types), np.int8)
         for j in np.unique(labels):
             at, types, line = self._of_class(parts, j)
-            turned = line[:, None, 0] - kinds[:, 0]
-            longer = np.log(line[:, None, 1] / kinds[:, 1])
-            alike = np.hypot(_turn(turned) / _SCALES[1], longer / _SCALES[2])
-            nearest = np.argsort(alike, axis=1)[:, :5]
+            nearest = np.argsort(_apart(line[:, None], kinds), axis=1)[:, :5]
             for n in np.flatnonzero(labels == j):
                 expected = middles[n] + at * sizes[n]
                 places = _best(ink[n], pictures[nearest], expected)
-                apart = [
-                    [np.abs(g - x) for g, x in zip(grid, place, strict=True)]
-                    for place in places
-                ]
-                for (down, right), t in zip(apart, types, strict=True):
-                    near = np.hypot(down[:, None], right) < _NEAR * layer.stride
-                    told[n, near, t] = -1
-                for (down, right), t in zip(apart, types, strict=True):
-                    told[n, down.argmin(), right.argmin(), t] = 1
+                apart = np.hypot(
+                    rows[:, None] - places[:, 0, None, None],
+                    columns - places[:, 1, None, None],
+                )
+                for each, t in zip(apart, types, strict=True):
+                    told[n, each < _NEAR * layer.stride, t] = -1
+                for each, t in zip(apart, types, strict=True):
+                    told[n, ..., t].flat[each.argmin()] = 1
         return told
 
     def _of_class(
@@ -178,11 +166,7 @@ def find(images: Array, labels: Array, parts: SharedParts) -> SharedStrokes:
         for slot in _recurring(np.concatenate(own), count):
             slots.append(np.array([part, *slot]))
     every = np.array(slots)
-    angle, extent = every[:, 3], np.log(every[:, 4])
-    apart = np.hypot(
-        _turn(angle[:, None] - angle) / _SCALES[1],
-        (extent[:, None] - extent) / _SCALES[2],
-    )
+    apart = _apart(every[:, None, 3:], every[:, 3:])
     above = np.triu_indices(len(apart), 1)
     types = fcluster(linkage(apart[above], "average"), _APART, "distance") - 1
     return SharedStrokes(
@@ -216,8 +200,15 @@ def _best(ink: Array, pictures: Array, expected: Array) -> Array:
 
 
 def _turn(angles: Array) -> Array:
-    """Returns how far lines are turned, at most a quarter, in radians."""
-    return np.abs((angles + np.pi / 2) % np.pi - np.pi / 2)
+    """Returns angles between lines, at most a quarter, in radians."""
+    return (angles + np.pi / 2) % np.pi - np.pi / 2
+
+
+def _apart(lines: Array, others: Array) -> Array:
+    """Returns how far angles and lengths, `[..., 2]`, differ."""
+    turned = _turn(lines[..., 0] - others[..., 0]) / _SCALES[1]
+    longer = np.log(lines[..., 1] / others[..., 1]) / _SCALES[2]
+    return np.hypot(turned, longer)
 
 
 def _recurring(line: Array, count: int) -> list[Array]:
@@ -226,13 +217,8 @@ def _recurring(line: Array, count: int) -> list[Array]:
     Each is an image, row, column, angle and length, `[m, 5]`.
     """
     image, at, angle, extent = line[:, 0], line[:, 1:3], line[:, 3], line[:, 4]
-    extent = np.log(extent)
-    apart = np.linalg.norm(at[:, None] - at, axis=-1) / _SCALES[0]
-    apart = np.sqrt(
-        apart**2
-        + (_turn(angle[:, None] - angle) / _SCALES[1]) ** 2
-        + ((extent[:, None] - extent) / _SCALES[2]) ** 2
-    )
+    away = np.linalg.norm(at[:, None] - at, axis=-1) / _SCALES[0]
+    apart = np.hypot(away, _apart(line[:, None, 3:], line[:, 3:]))
     near, left = apart < 1.5, np.ones(len(line), bool)
     found = []
     while left.any():
@@ -242,10 +228,9 @@ def _recurring(line: Array, count: int) -> list[Array]:
         if len(np.unique(image[own])) < _RECURS * count:
             break
         left &= ~near[best]
-        turned = (angle[own] - angle[best] + np.pi / 2) % np.pi - np.pi / 2
-        length = np.exp(extent[own].mean())
-        middle = at[own].mean(axis=0)
-        found.append(np.array([*middle, angle[best] + turned.mean(), length]))
+        turned = angle[best] + _turn(angle[own] - angle[best]).mean()
+        length = np.exp(np.log(extent[own]).mean())
+        found.append(np.array([*at[own].mean(axis=0), turned, length]))
     return found
 
 

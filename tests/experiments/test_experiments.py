@@ -26,6 +26,10 @@ def test_seeds_add_up_and_finished_runs_are_not_repeated(
     assert cells(tmp_path)[2][11] == "3"
     about = json.loads((out / "experiment.json").read_text())
     assert about["seeds"] == [0, 1, 2]
+    # What ended unseen is kept.
+    (out / "runs.jsonl").unlink()
+    assert call(tmp_path) == 0
+    assert set(starts(tmp_path).values()) == {1}
     # What is kept makes the same table without the run folders.
     assert lines(tmp_path)[:2] == before
     first = before[0]
@@ -40,13 +44,12 @@ def test_seeds_add_up_and_finished_runs_are_not_repeated(
     assert command("--tables", out, tmp_path / "data") == 0
     assert (out / "table.md").read_bytes() == table
     assert call(tmp_path) == 0 and not starts(tmp_path)
-
-
-def test_a_run_that_ended_unseen_is_kept(tmp_path, fake):
-    assert call(tmp_path, "--seeds", 0, 1) == 0
-    (tmp_path / "out/runs.jsonl").unlink()
-    assert call(tmp_path, "--seeds", 0, 1) == 0
-    assert len(lines(tmp_path)) == 2 and set(starts(tmp_path).values()) == {1}
+    # A row says which seeds it lacks.
+    kept = json.dumps(lines(tmp_path)[2])
+    (out / "runs.jsonl").write_text(f"{kept}\n", "utf-8")
+    assert command("--tables", out) == 0
+    assert cells(tmp_path)[2][-1] == "seeds 0, 1 not run yet"
+    assert cells(tmp_path)[2][2] == "82.00"
 
 
 def test_a_broken_line_is_named(tmp_path, fake, capsys):
@@ -75,51 +78,42 @@ def test_a_crash_loses_no_other_run(tmp_path, fake, capsys, dataset):
     assert good[-1] == "done" and good[-5] == "3"
 
 
-def test_a_row_says_which_seeds_it_lacks(tmp_path, fake):
-    assert call(tmp_path) == 0
-    path = tmp_path / "out/runs.jsonl"
-    path.write_text(path.read_text("utf-8").splitlines()[2] + "\n", "utf-8")
-    assert command("--tables", tmp_path / "out") == 0
-    assert cells(tmp_path)[2][-1] == "seeds 0, 1 not run yet"
-    assert cells(tmp_path)[2][2] == "82.00"
-
-
-def test_a_run_with_other_settings_is_an_error(tmp_path, fake, capsys):
-    assert call(tmp_path, "--seeds", 0) == 0
-    fake[:] = [row("good", epochs=9)]
-    assert call(tmp_path, "--seeds", 0) == 2
-    message = capsys.readouterr().err
-    assert "out/runs.jsonl, line 1, has epochs=8" in message
-    assert "run good has epochs=9" in message
-
-
-def test_settings_of_rem_do_not_matter_without_it(tmp_path, fake, capsys):
-    fake[:] = [row("good", rem=False, baseline=True)]
-    assert call(tmp_path, "--seeds", 0) == 0
-    fake[:] = [row("good", rem=False, baseline=True, coupling_spread=9.0)]
-    assert call(tmp_path, "--seeds", 0) == 0
-    fake[:] = [row("good", rem=True, baseline=True, coupling_spread=9.0)]
-    assert call(tmp_path, "--seeds", 0) == 2
-    assert "line 1, has rem=False" in capsys.readouterr().err
+WITHOUT_REM = {"rem": False, "baseline": True}
 
 
 @pytest.mark.parametrize(
-    ("setting", "before", "wanted"),
-    [("mode", "midtread", "midrise"), ("coupling_spread", 0.0, 1.0)],
-    ids=["as by default", "not as by default"],
+    ("had", "wanted", "said"),
+    [
+        ({}, {"epochs": 9}, "epochs=8, but the experiment's run good has epo"),
+        # Those of REM do not matter without it.
+        (WITHOUT_REM, {**WITHOUT_REM, "coupling_spread": 9.0}, None),
+        (WITHOUT_REM, {"baseline": True}, "rem=False"),
+        # Those that a run did not know were as before.
+        ({"mode": None}, {"mode": "midrise"}, "mode='midtread'"),
+        ({"mode": None}, {"mode": "midtread"}, None),
+        (
+            {"coupling_spread": None},
+            {"coupling_spread": 1.0},
+            "coupling_spread=0.0",
+        ),
+        ({"coupling_spread": None}, {"coupling_spread": 0.0}, None),
+    ],
+    ids=str,
 )
-def test_a_setting_that_is_newer_than_a_run_was_as_before(
-    tmp_path, fake, capsys, setting, before, wanted
+def test_a_run_with_other_settings_is_an_error(
+    tmp_path, fake, capsys, had, wanted, said
 ):
+    known = {k: v for k, v in had.items() if v is not None}
+    fake[:] = [row("good", **known)]
     assert call(tmp_path, "--seeds", 0) == 0
     (line,) = lines(tmp_path)
-    del line["config"][setting]
+    for name in had.keys() - known:
+        del line["config"][name]
     (tmp_path / "out/runs.jsonl").write_text(json.dumps(line) + "\n")
-    fake[:] = [row("good", **{setting: wanted})]
-    assert call(tmp_path, "--seeds", 0) == 2
-    assert f"line 1, has {setting}={before!r}" in capsys.readouterr().err
-    fake[:] = [row("good", **{setting: before})]
-    assert call(tmp_path, "--seeds", 0) == 0
+    fake[:] = [row("good", **wanted)]
+    assert call(tmp_path, "--seeds", 0) == (2 if said else 0)
+    message = capsys.readouterr().err
+    assert not said or f"out/runs.jsonl, line 1, has {said}" in message
 
 
 def test_a_folder_of_another_experiment_is_an_error(tmp_path, fake, capsys):
@@ -130,21 +124,15 @@ def test_a_folder_of_another_experiment_is_an_error(tmp_path, fake, capsys):
     )
 
 
-def test_what_only_a_former_version_can_train_is_left_out(
+def test_patterns_choose_runs_and_what_cannot_be_trained_is_left_out(
     tmp_path, fake, capsys
 ):
-    fake[:] = [row("good"), row("former", gone="1a2b3c4")]
-    assert call(tmp_path, "--seeds", 0) == 0
-    told = "former, seed 0: " in (out := capsys.readouterr().out)
-    assert told and "commit 1a2b3c4 was the last to train it" in out
-    assert set(starts(tmp_path)) == {"good/seed-0"}
-
-
-def test_patterns_choose_runs(tmp_path, fake, capsys):
-    fake[:] = [row("good"), row("gone"), row("other")]
+    fake[:] = [row("good"), row("gone", gone="1a2b3c4"), row("other")]
     assert call(tmp_path, "--seeds", 0, "--only", "go*") == 0
-    assert set(starts(tmp_path)) == {"good/seed-0", "gone/seed-0"}
+    assert set(starts(tmp_path)) == {"good/seed-0"}
     assert cells(tmp_path)[4][-1] == "not run yet"
+    told = "gone, seed 0: " in (out := capsys.readouterr().out)
+    assert told and "commit 1a2b3c4 was the last to train it" in out
     assert call(tmp_path, "--only", "nope") == 2
     assert "no run 'nope'; it has good, gone, other" in capsys.readouterr().err
 

@@ -154,7 +154,9 @@ def test_layer_equals_the_reference(instances, most, several, parts):
         return_activations=True,
         return_couplings=True,
         return_evidence=True,
+        training=True,
     )
+    decided = np.asarray(layer(places, active, return_couplings=True)[1])
     # Each child once more for each instance of its type, of types of their own.
     places = np.tile(places, (1, 1, 1, instances, 1))
     active = np.tile(active, instances)
@@ -172,8 +174,18 @@ def test_layer_equals_the_reference(instances, most, several, parts):
         instances=instances,
     )
     every = np.reshape(every, (2, -1, instances, TYPES, CLASSES)).sum(axis=2)
-    expected += [np.minimum(every.reshape(2, -1, CLASSES), 1.0), logs]
+    every = every.reshape(2, -1, CLASSES)
+    expected += [np.minimum(every, 1.0), logs]
     assert_all_close(found, expected, atol=1e-4)
+    if several:
+        assert_close(decided, expected[2], atol=1e-4)
+        return
+    best = np.asarray(found[1]).argmax(axis=-1)
+    shares = np.exp(logs) / np.exp(logs).sum(axis=-1, keepdims=True)
+    every = np.minimum(every / shares[:, None], 1.0)
+    for couplings, of_image, parent in zip(decided, every, best, strict=True):
+        assert_close(couplings[:, parent], of_image[:, parent], atol=1e-3)
+        assert np.count_nonzero(couplings.any(axis=0)) == 1
 
 
 def test_a_class_may_have_a_type_twice():

@@ -15,12 +15,12 @@ IMAGE = np.arange(36.0).reshape(1, 6, 6, 1) / 36
 SHOWN = np.round(255 * IMAGE[0, ..., 0])
 
 
-def fields_of(boxes, image_shape=(6, 6), grid=(2, 2, 2), size=(3, 3)):
+def fields_of(boxes, image_shape=(6, 6), grid=(2, 2, 2)):
     """Returns fields of which the middles are those of the boxes."""
     boxes = np.asarray(boxes)
     middles = (boxes[:, :2] + boxes[:, 2:] - 1) / 2
     centres = middles.reshape(*grid, 2)[:, :, 0]
-    return ReceptiveFields(image_shape, grid, centres, size, boxes, ())
+    return ReceptiveFields(image_shape, grid, centres, boxes)
 
 
 # Two types at the corners of a 6x6 image; the last place lies beyond it.
@@ -29,7 +29,7 @@ FIELDS = fields_of(
 )
 # The middle of what the child at the border would see of a larger image.
 FIELDS.centres[1, 1] = 5.0
-WHOLE = fields_of([[0, 0, 6, 6]] * 8, size=(6, 6))
+WHOLE = fields_of([[0, 0, 6, 6]] * 8)
 
 
 def tree_of(children, couplings, fields=FIELDS):

@@ -208,10 +208,12 @@ class ConstellationCaps(ClassCaps):
         training: bool | None = None,
         return_evidence: bool = False,
     ) -> Any:
-        del labels, training
+        del labels
         votes, present, weights = self._prepared(inputs, activations)
         mode = self.routing.mode(votes, present, **weights)
-        routed = self.routing.trace(votes, mode, present, **weights)
+        routed = self.routing.trace(
+            votes, mode, present, decided=not training, **weights
+        )
         outputs = [ops.cast(x, "float32") for x in (*routed, mode.evidence)]
         wanted = (return_activations, return_couplings, return_evidence)
         return select(outputs, wanted)

@@ -21,9 +21,9 @@ from tfcaps.routing import MeanShiftRouting
 class FrozenModel(keras.layers.Layer):
     """Runs a trained model in inference mode and keeps its weights fixed.
 
-    Images that do not have the model's input size are resized. Its weights are
-    neither trained nor pruned, also in copies and after loading, where Keras
-    makes all layers of a trainable model trainable.
+    Images of another size are resized. Its weights are neither trained nor
+    pruned, also in copies and after loading, where Keras makes all layers of a
+    trainable model trainable.
 
     Args:
         model: A built `keras.Model` with one input and one output. It is frozen
@@ -131,13 +131,6 @@ def backbone_capsnet(
             the backbone's own.
         padding: Int. Zeros on each side of the feature map. Defaults to `6`.
         primary_types: Int. Primary capsule types. Defaults to `1`.
-        primary_dim: Int. Components of a primary capsule. Defaults to `8`.
-        primary_kernel_size: Int or two ints. Window of PrimaryCaps. Defaults to
-            `9`.
-        primary_strides: Int. Step of PrimaryCaps. Defaults to `2`.
-        class_dim: Int. Components of a class capsule. Defaults to `16`.
-        routing: As in `dr_capsnet`. Defaults to `3`.
-        use_bias: Bool. Routing bias of the class capsules. Defaults to `True`.
 
     Returns:
         A functional model from images (input `images`), in the backbone's
@@ -207,17 +200,11 @@ def backbone_parts_capsnet(
     `parts_capsnet`, so that trees show places of the image; a deep backbone
     sees more around each of them, often the whole image.
 
-    What is not listed is that of `backbone_capsnet`.
+    What is not listed is that of `backbone_capsnet` and `parts_capsnet`.
 
     Args:
-        primary_types: Int. Primary capsule types. Defaults to `16`.
-        primary_dim: Int. Components of a primary capsule. Defaults to `8`.
         primary_kernel_size: Int. Window of PrimaryCaps on the feature map,
             whose rows and columns stay. Defaults to `1`.
-        class_dim: Int. Components of a class capsule. Defaults to `8`.
-        routing: As in `parts_capsnet`.
-        share: Sharing of transformations, see `ClassCaps`. Defaults to
-            `"type"`.
 
     Example:
 

@@ -110,7 +110,7 @@ def constellation_capsnet(
     )(features)
     places |= {"name": "class_caps"}
     if maps:
-        routing = routing or MeanShiftRouting(width=3.0, orphan=0.5)
+        routing = routing or MeanShiftRouting(width=3.0, orphan=1.0)
         layer: Any = MapCaps(num_classes, routing, **places)
     else:
         layer = ConstellationCaps(
@@ -181,19 +181,12 @@ def with_templates(
     seen: dict[str, Any] = {}
 
     def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        if layer is parts:
-            *outputs, presence = Beside(layer, "return_presence")(
-                *args, **kwargs
-            )
-            seen["presence"] = presence
-            return tuple(outputs)
-        if layer is classes:
-            *outputs, evidence = Beside(layer, "return_evidence")(
-                *args, **kwargs
-            )
-            seen["evidence"] = evidence
-            return tuple(outputs) if outputs[1:] else outputs[0]
-        return layer(*args, **kwargs)
+        if layer not in (parts, classes):
+            return layer(*args, **kwargs)
+        name = "presence" if layer is parts else "evidence"
+        more = Beside(layer, f"return_{name}")
+        *outputs, seen[name] = more(*args, **kwargs)
+        return tuple(outputs) if outputs[1:] else outputs[0]
 
     copy = graphs.clone_with_call(model, call)
     pixels = copy.input
@@ -242,15 +235,13 @@ def without_spare_types(model: keras.Model) -> keras.Model:
         )
     if kept.all():
         return model
-    changes: Any = {
-        parts.name: {"num_types": int(kept.sum())},
-        classes.name: {},
-    }
 
     def smaller(layer: Any) -> Any:
-        if layer.name not in changes:
+        if layer not in (parts, classes):
             return layer
-        config = {**layer.get_config(), **changes[layer.name]}
+        config = layer.get_config()
+        if layer is parts:
+            config["num_types"] = int(kept.sum())
         return type(layer).from_config(config)
 
     clone = keras.models.clone_model(model, clone_function=smaller)

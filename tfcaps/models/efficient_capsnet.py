@@ -181,13 +181,10 @@ def efficient_conv_capsnet(
 def _convolve(
     features: Tensor, blocks: list[tuple[int, int, int]], norm: str
 ) -> Tensor:
-    """Applies the convolution blocks of Efficient-CapsNet.
+    """Applies blocks of channels, window and step, see `_Variant`.
 
-    Args:
-        features: Tensor `[b, h, w, c]`.
-        blocks: Channels, window and step of each convolution.
-        norm: `"batch"` for ReLU and batch normalisation, `"instance"` for a
-            leaky ReLU and instance normalisation.
+    With a ReLU and batch normalisation, or a leaky ReLU and instance
+    normalisation.
     """
     for number, (channels, window, step) in enumerate(blocks, start=1):
         features = Conv2D(
@@ -197,21 +194,18 @@ def _convolve(
             kernel_initializer="he_normal",
             name=f"conv{number}",
         )(features)
-        if norm == "batch":
-            features = keras.layers.ReLU(name=f"relu{number}")(features)
-            features = keras.layers.BatchNormalization(name=f"norm{number}")(
-                features
-            )
-        else:
-            features = keras.layers.LeakyReLU(0.3, name=f"relu{number}")(
-                features
-            )
-            features = keras.layers.GroupNormalization(
+        relu = keras.layers.ReLU(
+            negative_slope=0.0 if norm == "batch" else 0.3, name=f"relu{number}"
+        )
+        normalize = keras.layers.BatchNormalization(name=f"norm{number}")
+        if norm == "instance":
+            normalize = keras.layers.GroupNormalization(
                 groups=-1,
                 axis=-1,
                 epsilon=1e-3,
                 beta_initializer="random_uniform",
                 gamma_initializer="random_uniform",
                 name=f"norm{number}",
-            )(features)
+            )
+        features = normalize(relu(features))
     return features

@@ -1,5 +1,6 @@
 """Networks of parts that know an object at any angle and size."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,6 @@ from keras import ops
 
 from tfcaps import graphs
 from tfcaps.layers import ConstellationCaps, PartCaps
-from tfcaps.layers.part_caps import centres
 from tfcaps.ops import Tensor, check_positive
 
 # Where it is sought whether something is there at all, presences count by this
@@ -216,12 +216,9 @@ class Viewpoints(keras.layers.Layer):
     ) -> tuple[Tensor, Tensor]:
         """Returns the best of all directions and sizes, and their classes."""
         _, rows, columns = present.shape
-        inner = [
-            np.arange(count // 16, count - count // 16)
-            for count in (rows, columns)
-        ]
-        cells = np.stack(np.meshgrid(*inner, indexing="ij"), axis=-1)
-        cells = cells.reshape(-1, 2)
+        border = np.array([rows // 16, columns // 16])
+        cells = np.indices((rows, columns) - 2 * border).reshape(2, -1).T
+        cells += border
         # Every other place is near enough, as the best are moved.
         cells = cells[cells.sum(axis=-1) % 2 == 0]  # [g, 2]
         fine = ops.image.resize(
@@ -270,14 +267,6 @@ class Viewpoints(keras.layers.Layer):
     def _first(self) -> Any:
         return np.array(self._parts.offset, "float32")
 
-    def _cells(self, rows: int, columns: int) -> Any:
-        stride, offset = self._parts.stride, self._parts.offset
-        sides = (
-            centres(n, stride, o)
-            for n, o in zip((rows, columns), offset, strict=True)
-        )
-        return np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1)
-
     def _likelihood(self, present: Tensor) -> Tensor:
         """Returns the log-likelihood ratio that a part is there."""
         seen = ops.power(ops.clip(present, 1e-6, 1.0), _POWER)
@@ -288,22 +277,18 @@ class Viewpoints(keras.layers.Layer):
         _, rows, columns = present.shape
         ratio = ops.reshape(self._likelihood(present), (-1, rows * columns))
         at = (points - self._first) / self._parts.stride
-        low = ops.floor(at)
+        most = np.array([rows - 1, columns - 1], "float32")
         total: Any = 0.0
-        for down in (0, 1):
-            for right in (0, 1):
-                corner = low + np.array([down, right], "float32")
-                weight = ops.prod(1.0 - ops.abs(at - corner), axis=-1)
-                most = np.array([rows - 1, columns - 1], "float32")
-                inside = ops.all((corner >= 0) & (corner <= most), axis=-1)
-                cell = ops.cast(ops.clip(corner, 0, most), "int32")
-                index = cell[..., 0] * columns + cell[..., 1]
-                shape = ops.shape(index)
-                value = ops.take_along_axis(
-                    ratio, ops.reshape(index, (shape[0], -1)), 1
-                )
-                value = ops.reshape(value, shape)
-                total = total + weight * ops.where(inside, value, 0.0)
+        for shift in np.ndindex(2, 2):
+            corner = ops.floor(at) + np.array(shift, "float32")
+            inside = ops.all((corner >= 0) & (corner <= most), axis=-1)
+            weight = ops.prod(1.0 - ops.abs(at - corner), axis=-1)
+            cell = ops.cast(ops.clip(corner, 0, most), "int32")
+            index = cell[..., 0] * columns + cell[..., 1]  # [b, k, t]
+            flat = ops.reshape(index, (-1, math.prod(index.shape[1:])))
+            value = ops.take_along_axis(ratio, flat, axis=1)
+            value = ops.reshape(value, (-1, *index.shape[1:]))
+            total = total + ops.where(inside, weight * value, 0.0)
         return ops.sum(wanted * total, axis=-1)
 
     def _moved(
@@ -311,7 +296,8 @@ class Viewpoints(keras.layers.Layer):
     ) -> Tensor:
         """Returns poses fitted to what is present near their parts."""
         _, rows, columns = present.shape
-        cells = self._cells(rows, columns).reshape(-1, 2)
+        cells = np.indices((rows, columns)).reshape(2, -1).T
+        cells = (self._first + self._parts.stride * cells).astype("float32")
         expected = points(pose, blueprint)
         square = sum(
             ops.square(expected[..., axis, None] - cells[:, axis])

@@ -30,11 +30,14 @@ from tfcaps.rem.parse.trees import Edge as Edge
 from tfcaps.rem.parse.trees import ParseTree as ParseTree
 from tfcaps.rem.parse.trees import Trees, iter_trees, trees
 from tfcaps.rem.pruning.iterative import prune_iteratively
-from tfcaps.rem.pruning.low_magnitude import prune_low_magnitude
-from tfcaps.rem.pruning.pruning import UpdatePruningStep, strip_pruning
+from tfcaps.rem.pruning.masks import sparsity
+from tfcaps.rem.pruning.pruning import (
+    UpdatePruningStep,
+    prune_low_magnitude,
+    strip_pruning,
+)
 from tfcaps.rem.pruning.sensitivity import sensitivity_decay
 from tfcaps.rem.pruning.single_shot import prune_single_shot
-from tfcaps.rem.pruning.sparsity import sparsity
 from tfcaps.rem.pruning.structured import prune_structured
 from tfcaps.rem.sharpness import SharpnessSchedule
 

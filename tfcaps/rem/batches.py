@@ -31,13 +31,7 @@ _NEVER_ENDS = (
 
 
 class Batch(NamedTuple):
-    """The data that `fit` takes for one step.
-
-    Attributes:
-        x: Inputs: an array, or a dict or list of arrays.
-        y: Targets in the same way, or `None`.
-        sample_weight: Weights, or `None`.
-    """
+    """The arrays, or dicts or lists of them, that `fit` takes for one step."""
 
     x: Any
     y: Any = None
@@ -56,9 +50,6 @@ def batches_of(
             `keras.utils.PyDataset`, a `DataLoader`, a list.
         batch_size: Int. Size of the batches cut from arrays.
 
-    Raises:
-        ValueError: If it is none of these, there are not as many labels as
-            images, the batch size is below 1, or the data never end.
     """
     if batch_size < 1:
         raise ValueError(
@@ -92,15 +83,7 @@ def labelled_batches(
     Of several inputs it takes `images`, of several targets `lengths`. Without
     targets the labels are the input of that name. Weights do not matter.
 
-    Args:
-        dataset: As in `batches_of`.
-        batch_size: As in `batches_of`.
-        model: The network that the images are for, of one input.
-        need_labels: Bool. Labels must be there. Defaults to `True`.
-
-    Raises:
-        ValueError: As in `batches_of`, or if there are no labels, or single
-            images instead of batches.
+    The images are for `model`, a network of one input.
     """
     shape = tuple(model.inputs[0].shape[1:])
     whole = dataset[0] if isinstance(dataset, tuple) and dataset else dataset
@@ -118,9 +101,6 @@ def predict(model: keras.Model, inputs: Any) -> Any:
     takes as many samples at once as fit into 1 GB with all that its layers make
     of them. Of a compiled one a batch smaller than one before is filled up:
     nothing is compiled for it.
-
-    Raises:
-        ValueError: If an output is not finite.
     """
     strategy = getattr(model, "distribute_strategy", None)
     if keras.backend.backend() == "tensorflow" and not model.compiled:
@@ -150,11 +130,10 @@ def _eagerly(model: keras.Model, inputs: Any) -> Any:
     parts = []
     for start in range(0, max(count, 1), step):
         some = operator.itemgetter(slice(start, start + step))
-        outputs = model(keras.tree.map_structure(some, inputs))
-        parts.append(
-            keras.tree.map_structure(keras.ops.convert_to_numpy, outputs)
-        )
-    return keras.tree.map_structure(lambda *x: np.concatenate(x), *parts)
+        parts.append(model(keras.tree.map_structure(some, inputs)))
+    return keras.tree.map_structure(
+        lambda *x: np.concatenate([*map(keras.ops.convert_to_numpy, x)]), *parts
+    )
 
 
 def _numbers(model: keras.Model) -> int:
@@ -182,10 +161,10 @@ def _cut(whole: Batch, batch_size: int) -> tuple[Iterator[Batch], int]:
             )
 
     def part_from(start: int) -> Batch:
-        def cut(leaf: Any) -> Any:
-            return None if leaf is None else leaf[start : start + batch_size]
-
-        return Batch(*keras.tree.map_structure(cut, tuple(whole)))
+        return keras.tree.map_structure(
+            lambda leaf: leaf if leaf is None else leaf[start:][:batch_size],
+            whole,
+        )
 
     starts = range(0, total, batch_size)
     return map(part_from, starts), len(starts)
@@ -208,14 +187,14 @@ def _as_arrays(values: Any, count: int | None = None) -> Any:
 
 def _batch(batch: Any) -> Batch:
     """Returns a tuple, or an element of an iterable, as a batch."""
-    if isinstance(batch, (tuple, list)):
-        if not 1 <= len(batch) <= 3:
-            raise ValueError(
-                "Each batch must be (images, labels), or images alone. "
-                f"Received: {type(batch).__name__} of {len(batch)} parts."
-            )
-        return Batch(*batch)
-    return Batch(batch)
+    if not isinstance(batch, (tuple, list)):
+        return Batch(batch)
+    if not 1 <= len(batch) <= 3:
+        raise ValueError(
+            "Each batch must be (images, labels), or images alone. Received: "
+            f"{type(batch).__name__} of {len(batch)} parts."
+        )
+    return Batch(*batch)
 
 
 def _pairs(

@@ -8,16 +8,9 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
-Array = NDArray[Any]
-
 
 def check_finite(outputs: Any, model: keras.Model) -> None:
-    """Raises `ValueError` unless all outputs for finite images are finite.
-
-    Args:
-        outputs: Arrays, or a structure of them.
-        model: The network that made them.
-    """
+    """Raises `ValueError` unless a model's outputs for images are finite."""
     if all(_is_finite(array) for array in keras.tree.flatten(outputs)):
         return
     check_weights(model.weights)
@@ -40,13 +33,8 @@ def check_weights(weights: Iterable[Any]) -> None:
             )
 
 
-def check_images(images: Array, start: int = 0) -> None:
-    """Raises `ValueError` unless all images are finite.
-
-    Args:
-        images: Array `[b, ...]`.
-        start: Int. Number of the first image. Defaults to `0`.
-    """
+def check_images(images: NDArray[Any], start: int = 0) -> None:
+    """Raises `ValueError` unless images, from number `start`, are finite."""
     if _is_finite(images):
         return
     rows = np.isfinite(images).reshape(len(images), -1)

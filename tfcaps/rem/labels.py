@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from tfcaps.ops import SOFT_SUM_ERROR
 
-Array = NDArray[Any]
-
 
 def class_of_each(labels: Any, classes: int) -> NDArray[np.int64]:
     """Returns the class of each image, `[b]`.
@@ -28,14 +26,37 @@ def class_of_each(labels: Any, classes: int) -> NDArray[np.int64]:
     numbers = _numbers(labels)
     if numbers.ndim == 2 and numbers.shape[1] == 1:
         numbers = numbers[:, 0]
-    if numbers.ndim == 1:
-        return _indices(numbers, classes)
     if numbers.ndim == 2 and numbers.shape[1] == classes:
-        return _of_rows(numbers)
-    raise ValueError(
-        "Labels must be class indices [batch], or rows [batch, classes] for "
-        f"{classes} classes. Received: labels of the shape {numbers.shape}."
-    )
+        off = np.abs(numbers.sum(axis=1) - 1.0) > SOFT_SUM_ERROR
+        if off.any():
+            row = numbers[off][0]
+            shown = np.array2string(
+                row, precision=3, separator=", ", threshold=8
+            )
+            raise ValueError(
+                "Each row of labels must sum to 1, for one class. Received: "
+                f"{shown}, which sums to {row.sum():.3g}. Leave out images of "
+                "several classes or of none."
+            )
+        return numbers.argmax(axis=1)
+    if numbers.ndim != 1:
+        raise ValueError(
+            "Labels must be class indices [batch], or rows [batch, classes] "
+            f"for {classes} classes. Received: labels of the shape "
+            f"{numbers.shape}."
+        )
+    indices = numbers.astype(np.int64)
+    if np.any(indices != numbers):
+        raise ValueError(
+            "Labels must be whole numbers, the indices of classes. Received: "
+            f"{numbers[indices != numbers][0]}."
+        )
+    if indices.size and not (0 <= indices.min() <= indices.max() < classes):
+        raise ValueError(
+            f"Labels must be in [0, {classes - 1}]. Received: {indices.min()} "
+            f"to {indices.max()}. Leave out images of no class."
+        )
+    return indices
 
 
 def chosen_classes(
@@ -48,9 +69,6 @@ def chosen_classes(
         images: Int. How many images there are, `n`.
         number: Int. How many classes there are, `j`. Defaults to as many as
             the classes tell.
-
-    Raises:
-        ValueError: If there is not one class for each image.
     """
     numbers = _numbers(classes)
     if number is None:
@@ -80,32 +98,3 @@ def _numbers(labels: Any) -> NDArray[np.float64]:
             f"{np.count_nonzero(~np.isfinite(numbers))} numbers that are not."
         )
     return numbers
-
-
-def _indices(labels: Array, classes: int) -> NDArray[np.int64]:
-    indices = labels.astype(np.int64)
-    if np.any(indices != labels):
-        raise ValueError(
-            "Labels must be whole numbers, the indices of classes. Received: "
-            f"{labels[indices != labels][0]}."
-        )
-    if labels.size and not (0 <= labels.min() <= labels.max() < classes):
-        raise ValueError(
-            f"Labels must be in [0, {classes - 1}]. Received: {indices.min()} "
-            f"to {indices.max()}. Leave out images of no class."
-        )
-    return indices
-
-
-def _of_rows(rows: Array) -> NDArray[np.int64]:
-    unclear = np.abs(rows.sum(axis=1) - 1.0) > SOFT_SUM_ERROR
-    if unclear.any():
-        row = np.array2string(
-            rows[unclear][0], precision=3, separator=", ", threshold=8
-        )
-        raise ValueError(
-            "Each row of labels must sum to 1, for one class. Received: "
-            f"{row}, which sums to {rows[unclear][0].sum():.3g}. Leave out "
-            "images of several classes or of none."
-        )
-    return rows.argmax(axis=1)

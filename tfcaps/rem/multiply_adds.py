@@ -21,6 +21,7 @@ from tfcaps.layers import (
     PrimaryMatrixCaps,
 )
 from tfcaps.rem.parse.couplings import WithCouplings
+from tfcaps.rem.results import lines_of
 
 # Of one image: the batch comes first.
 Shape = tuple[int | None, ...]
@@ -31,8 +32,7 @@ class MultiplyAdds:
     """The multiply-adds of a model for one image.
 
     Attributes:
-        per_layer: Those of each layer that has some, by its name, from input
-            to output.
+        per_layer: Those of each layer that has some, by its name.
         uncounted: Names of layers with weight matrices of a kind that is
             unknown here, which count as 0.
     """
@@ -47,8 +47,7 @@ class MultiplyAdds:
 
     def __str__(self) -> str:
         rows = [*self.per_layer.items(), ("total", self.total)]
-        width = max(len(name) for name, _ in rows)
-        table = [f"{name:<{width}}  {count:>15,}" for name, count in rows]
+        table = lines_of((name, f"{count:>15,}") for name, count in rows)
         if self.uncounted:
             table.append(f"not counted: {', '.join(self.uncounted)}")
         return "\n".join(table)
@@ -70,9 +69,6 @@ def multiply_adds(model: keras.Model) -> MultiplyAdds:
     Args:
         model: A functional or sequential model. Inputs but the batch must have
             known sizes. A decoder counts; `encoder` leaves it out.
-
-    Returns:
-        A `MultiplyAdds`, with the total and a number for each layer.
 
     Raises:
         ValueError: If a size is not known, or the model has no graph of layers.
@@ -99,9 +95,6 @@ def of_layer(layer: Any, shape: Shape) -> int | None:
     """Returns the multiply-adds of a layer on inputs of a shape.
 
     `None` if it has weight matrices and is of a kind unknown here.
-
-    Raises:
-        ValueError: If a size of the input is not known.
     """
     if (inside := getattr(layer, "equivalent_layers", None)) is not None:
         counts = [of_layer(part, shape) for part in inside]
@@ -140,10 +133,10 @@ def _primary(layer: Any, shape: Shape) -> int:
     return _of_any(layer.conv, shape)
 
 
-def _of_two(first: str, second: str) -> "_Count":
-    """Returns a function that counts two convolutions inside a layer."""
+def _of_parts(*names: str) -> "_Count":
+    """Returns a function that counts layers with kernels inside a layer."""
     return lambda layer, shape: sum(
-        _kernels(getattr(layer, name), shape) for name in (first, second)
+        _kernels(getattr(layer, name), shape) for name in names
     )
 
 
@@ -198,13 +191,13 @@ def _of_any(layer: Any, shape: Shape) -> int:
 
 
 _Count = Callable[[Any, Shape], int]
-_TRANSPOSED = tuple(
-    getattr(keras.layers, f"Conv{axes}DTranspose") for axes in (1, 2, 3)
-)
-_OF_KERNELS = tuple(
-    getattr(keras.layers, name)
-    for name in "Dense Conv1D Conv2D Conv3D DepthwiseConv1D DepthwiseConv2D "
-    "SeparableConv1D SeparableConv2D".split()
+_TRANSPOSED, _OF_KERNELS = (
+    tuple(getattr(keras.layers, name) for name in names.split())
+    for names in (
+        "Conv1DTranspose Conv2DTranspose Conv3DTranspose",
+        "Dense Conv1D Conv2D Conv3D DepthwiseConv1D DepthwiseConv2D "
+        "SeparableConv1D SeparableConv2D",
+    )
 )
 
 # The first that fits; subclasses stand before their bases.
@@ -214,9 +207,9 @@ _COUNTS: tuple[tuple[Any, _Count], ...] = (
     (ClassCaps, _class_caps),
     (ConvCaps, _conv_caps),
     (ConvCaps3D, _conv_caps_3d),
-    (PartCaps, _of_two("conv", "nothing_conv")),
+    (PartCaps, _of_parts("conv", "nothing_conv")),
     (PrimaryCaps, _primary),
-    (PrimaryMatrixCaps, _of_two("pose_conv", "activation_conv")),
+    (PrimaryMatrixCaps, _of_parts("pose_conv", "activation_conv")),
     (Decoder, _decoder),
     # Without what is asked beside its outputs.
     (WithCouplings, lambda layer, shape: _of_any(layer.layer, shape)),

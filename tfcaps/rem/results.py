@@ -25,10 +25,7 @@ class Result:
 
 
 def lines_of(rows: Iterable[tuple[str, str | None]]) -> list[str]:
-    """Returns a line for each name and value, the values in one column.
-
-    Values of `None`, which were not measured, have no line.
-    """
+    """Returns a line for each name and value, but for values of `None`."""
     known = [(name, value) for name, value in rows if value is not None]
     width = max(len(name) for name, _ in known)
     return [f"{name:<{width}}  {value}" for name, value in known]

@@ -72,6 +72,10 @@ class MeanShiftRouting(Routing):
     child belongs to one parent or to none, so its couplings sum to 1 at most,
     and it is in a tree if its coupling exceeds one half.
 
+    At inference layers decide: the couplings that they return are those of the
+    most active parent alone, `(1 + o) r_ij / (r_ij + o)`, however sure it is.
+    Poses and activations do not change by that.
+
     So one parent is there. If there may be several (`several=True`), each at
     its place, they compete for each child, and nobody does so with 1:
 
@@ -240,8 +244,13 @@ class MeanShiftRouting(Routing):
         activations: Tensor | None = None,
         log_width: Tensor | None = None,
         slots: Tensor | None = None,
+        decided: bool = False,
     ) -> Routed:
-        """Couples the children whose votes are near the modes."""
+        """Couples the children whose votes are near the modes.
+
+        If decided, the couplings are those of the most active parent alone,
+        unless there may be several.
+        """
         # Each component apart: sums over a last axis of two are slow.
         components = votes.components()  # [b, j, i] each
         amounts = votes.amounts(self._by_type(votes, activations))
@@ -280,6 +289,10 @@ class MeanShiftRouting(Routing):
         couplings = self.rounded(shares * belongs)
         poses = _mean_of_votes(couplings, components, poses)
         active = self._activations(couplings, slots)
+        if decided and not self.several:
+            best = ops.one_hot(ops.argmax(active, axis=-1), active.shape[-1])
+            best = ops.cast(ops.expand_dims(best, -1), belongs.dtype)
+            couplings = self.rounded(best * belongs)
         return Routed(poses, active, votes.of_children(couplings))
 
     def _activations(self, couplings: Tensor, slots: Tensor | None) -> Tensor:

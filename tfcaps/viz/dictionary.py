@@ -9,9 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from tfcaps.ops import dequantize
+from tfcaps.ops import dequantize, quantize
 from tfcaps.rem import CouplingDictionary
-from tfcaps.rem.parse.in_tree import codes_in_tree
 from tfcaps.viz.drawing import (
     Drawing,
     class_labels,
@@ -167,9 +166,7 @@ def most_frequent_trees(
         counts = trees.counts(j)
         key = trees.keys(j)[:1].ravel()
         couplings = ops.convert_to_numpy(dequantize(key, levels, mode=mode))
-        inside = ops.convert_to_numpy(
-            codes_in_tree(key, threshold, levels, mode=mode)
-        )
+        inside = key > int(quantize(threshold, levels, mode=mode))
         title = f"{labels[j]}: never predicted"
         if counts:
             _draw_tree(panel, couplings, inside, labels[j])

@@ -21,6 +21,11 @@ from tfcaps.files import write_atomically
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 
 _LINE = 20  # letters of a class's name side by side
+# Where a label may lie from its point, the best first: pixels, and x and y.
+_AWAY = (11, 18, 28, 40, 56, 76)
+_SIDES = np.array(
+    [(0, -1), (0, 1), (1, 0), (-1, 0), (1, -1), (-1, -1), (1, 1), (-1, 1)]
+)
 Array = NDArray[Any]
 # A decorator of each function that draws.
 with_our_look = rc_context(
@@ -174,69 +179,48 @@ def without_ticks(panel: Axes) -> None:
     panel.set_yticks([])
 
 
-class Labels:
-    """Puts texts into a panel, none on another one if that can be helped.
+def add_labels(
+    panel: Axes,
+    places: Array,
+    texts: Sequence[str],
+    edges: Sequence[str],
+    end: Array,
+) -> None:
+    """Puts a text beside each place `[n, 2]`, with an edge of a colour.
 
-    Limits and size of the panel are final. Texts hide neither points `[n, 2]`
-    nor lines between ends `[m, 2, 2]`, if possible.
+    If that can be helped, none hides another one, a place, or a line from a
+    place to the end. Limits and size of the panel are final.
     """
+    panel.apply_aspect()
+    frame, to_pixels = panel.get_window_extent(), panel.transData.transform
+    along = np.linspace(0.0, 1.0, 20)[:, np.newaxis, np.newaxis]
+    shown = to_pixels((places + along * (end - places)).reshape(-1, 2))
+    taken: list[Bbox] = []
 
-    # Where a text may lie from its point, the best first: pixels, x and y.
-    _PLACES = np.array(
-        [
-            (distance, x, y)
-            for distance in (11, 18, 28, 40, 56, 76)
-            for x, y in zip(
-                (0, 0, 1, -1, 1, -1, 1, -1),
-                (-1, 1, 0, 0, -1, -1, 1, 1),
-                strict=True,
-            )
-        ]
-    )
+    def cost(box: Bbox) -> float:
+        beyond = frame.count_contains(box.get_points()) < 2
+        hidden = box.padded(6).count_contains(shown)
+        return 40 * beyond + 20 * box.count_overlaps(taken) + 2 * hidden
 
-    def __init__(self, panel: Axes, points: ArrayLike, lines: ArrayLike = ()):
-        self._panel = panel
-        panel.apply_aspect()
-        self._frame = panel.get_window_extent()
-        at = panel.transData.transform(np.reshape(points, (-1, 2)))
-        self._taken = [Bbox([p - 9, p + 9]) for p in at]
-        ends = panel.transData.transform(np.reshape(lines, (-1, 2)))
-        along = np.linspace(0, 1, 40)[:, np.newaxis, np.newaxis]
-        on_lines: Array = ends[::2] + along * (ends[1::2] - ends[::2])
-        self._on_lines = on_lines.reshape(-1, 2)
-
-    def add(self, point: Array, text: str, *, size: float, edge: str) -> None:
-        """Puts a text beside a point, with an edge of this colour."""
-        frame = {"boxstyle": "round,pad=0.18", "lw": 1.3, "ec": edge}
-        shown = self._panel.annotate(
+    for place, text, edge in zip(places, texts, edges, strict=True):
+        label = panel.annotate(
             text,
-            tuple(point),
+            tuple(place),
             (0, 0),
             textcoords="offset points",
             ha="center",
             va="center",
-            fontsize=size,
-            linespacing=1.0,
+            fontsize=9,
             color="#222222",
-            bbox={**frame, "fc": (1, 1, 1, 0.9)},
+            bbox={"boxstyle": "round,pad=0.2", "fc": "w", "ec": edge},
             zorder=6,
             annotation_clip=False,
         )
-        half = np.array(shown.get_window_extent().size) / 2 + 4
-        toward = self._PLACES[:, 1:]
-        moves = toward * (self._PLACES[:, :1] + half * np.abs(toward))
-        start = self._panel.transData.transform(point)
+        half = np.array(label.get_window_extent().size) / 2 + 4
+        start = to_pixels(place)
+        moves = [side * (away + half) for away in _AWAY for side in _SIDES]
         boxes = [Bbox([start + m - half, start + m + half]) for m in moves]
-        costs = [0.4 * k + self._cost(box) for k, box in enumerate(boxes)]
+        costs = [0.4 * k + cost(box) for k, box in enumerate(boxes)]
         best = int(np.argmin(costs))
-        self._taken.append(boxes[best])
-        shown.set_position(tuple(moves[best] * 72 / self._panel.figure.dpi))
-
-    def _cost(self, box: Bbox) -> float:
-        """Weighs what lies beyond the panel, on others, and on lines."""
-        beyond = not all(
-            self._frame.contains(*corner) for corner in box.get_points()
-        )
-        hidden = box.count_overlaps(self._taken)
-        lines = box.count_contains(self._on_lines) / max(len(self._on_lines), 1)
-        return 40 * beyond + 20 * hidden + 30 * lines
+        taken.append(boxes[best])
+        label.set_position(tuple(moves[best] * 72 / panel.figure.dpi))

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from tfcaps.rem import Trees
 from tfcaps.viz.drawing import (
     Drawing,
-    Labels,
+    add_labels,
     class_labels,
     colour,
     picture,
@@ -21,9 +21,6 @@ from tfcaps.viz.drawing import (
 
 Array = NDArray[Any]
 
-# Inches: the page, the side of the image, and where it and the rest begin.
-_WIDTH, _HEIGHT = 9.0, 8.2
-_IMAGE, _LEFT, _TOP, _RIGHT = 4.55, 0.2, 1.22, 5.05
 # Most children that get a name or a line, and most types in the dictionary.
 _NAMED, _OUTSIDE, _LINES, _TYPES = 8, 4, 40, 10
 # Classes of which bars are drawn, and letters of their names.
@@ -37,6 +34,9 @@ _LOST = 0.5
 _ACTIVE = 0.1
 # Pixels: of children nearer to each other one is shown.
 _APART = 1.5
+_HEAD: Any = {"fontsize": 10, "weight": "bold"}
+_CROSS: Any = {"marker": "P", "s": 150, "c": "w", "edgecolors": "k"}
+_CROSS |= {"lw": 1.2, "zorder": 5}
 
 
 def named_tree(
@@ -97,27 +97,40 @@ def named_tree(
     )
     predicted = int(tree.predicted[0])
     shown, seen = _choose(tree, types), picture(image)
-    page = Drawing(figsize=(_WIDTH, _HEIGHT), dpi=120)
+    page = Drawing(figsize=(9.0, 8.2), layout="constrained", dpi=120)
+    above, middle, below = page.subfigures(3, 1, height_ratios=(0.8, 5.2, 2.2))
     title = f"The network names this image: {classes[predicted]}"
     if label is not None:
         is_right = label == predicted
         title += " (right)" if is_right else f" (WRONG: {classes[label]})"
-    _write(page, _LEFT, 0.12, _short(title, 88), size=13, weight="bold")
     told = "\n".join(textwrap.wrap(_told(shown), 110)[:2])
-    _write(page, _LEFT, 0.45, told, color="#444444")
+    style: Any = {"va": "top", "color": _DARK}
+    above.text(0.02, 0.85, _short(title, 88), size=13, weight="bold", **style)
+    above.text(0.02, 0.45, told, size=10.5, **style)
+    left, right = middle.subfigures(1, 2, width_ratios=(6, 5))
+    panel = left.subplots()
+    panel.set_title(
+        "1  What it found: the parse tree of this image", loc="left", **_HEAD
+    )
+    count = (blueprint is not None) + (parts is not None)
+    high = (2.2, 1.0)[: max(count, 1)]
+    rows = right.subfigures(len(high), 1, squeeze=False, height_ratios=high)
     place = None
     if blueprint is not None:
-        place = _class_place(shown, np.asarray(blueprint, float))
-    _draw_image(page, seen, shown, place, classes[predicted])
-    top, number = _TOP, 2
-    if blueprint is not None:
-        few = parts is None or len(np.asarray(parts)) <= _TYPES // 2
-        high = 2.85 if few else 2.1
-        _draw_blueprint(page, np.asarray(blueprint), types, high)
-        top, number = _TOP + high + 0.42, 3
+        blueprint = np.asarray(blueprint, float)
+        place = _class_place(shown, blueprint)
+        plan = rows[0, 0].subplots()
+        head = "2  What it looks for (read from its weights)"
+        plan.set_title(head, loc="left", **_HEAD)
     if parts is not None:
-        _draw_parts(page, np.asarray(parts), types, top, number)
-    _draw_lengths(page, seen, shown, lengths, classes, predicted)
+        _draw_parts(rows[-1, 0], np.asarray(parts), types, count + 1)
+    _draw_lengths(below, seen, shown, lengths, classes, predicted)
+    # Names stand where there is room, which the layout tells.
+    page.draw_without_rendering()
+    page.set_layout_engine("none")
+    _draw_image(panel, seen, shown, place, classes[predicted])
+    if blueprint is not None:
+        _draw_blueprint(plan, blueprint, types)
     return page
 
 
@@ -191,61 +204,31 @@ def _class_place(shown: _Shown, blueprint: Array) -> Array | None:
     return np.median(votes, axis=0) if len(votes) else None
 
 
-# Drawing, at inches from the upper left corner of a page.
-
-
-def _panel(
-    page: Drawing, left: float, top: float, wide: float, high: float
-) -> Axes:
-    corner = left / _WIDTH, 1 - (top + high) / _HEIGHT
-    return page.add_axes((*corner, wide / _WIDTH, high / _HEIGHT))
-
-
-def _write(
-    page: Drawing, left: float, top: float, text: str, **style: Any
-) -> None:
-    style = {"va": "top", "color": _DARK, "size": 10.5, **style}
-    page.text(left / _WIDTH, 1 - top / _HEIGHT, text, **style)
-
-
-def _head(page: Drawing, left: float, top: float, text: str) -> None:
-    _write(page, left, top - 0.28, text, weight="bold")
-
-
 def _draw_image(
-    page: Drawing, seen: Array, shown: _Shown, place: Array | None, name: str
+    panel: Axes, seen: Array, shown: _Shown, place: Array | None, name: str
 ) -> None:
     """Draws the image and its tree."""
-    _head(page, _LEFT, _TOP, "1  What it found: the parse tree of this image")
-    rows, columns = seen.shape[:2]
-    scale = _IMAGE / max(rows, columns)
-    wide, high = columns * scale, rows * scale
-    left, top = _LEFT + (_IMAGE - wide) / 2, _TOP + (_IMAGE - high) / 2
-    panel = _panel(page, left, top, wide, high)
     show(panel, seen)
-    end = np.array([columns / 2 - 0.5, -0.5]) if place is None else place
+    end = np.array([seen.shape[1] / 2 - 0.5, -0.5]) if place is None else place
     at, few = shown.places, len(shown.leaves) <= _NAMED
-    lines = np.array([[at[k], end] for k in shown.leaves]).reshape(-1, 2, 2)
     tints, width = shown.colours(shown.leaves), 2.2 if few else 1.2
-    for line, tint in list(zip(lines, tints, strict=True))[:_LINES]:
-        panel.plot(*line.T, color="w", lw=width + 1.4, zorder=2)
-        panel.plot(*line.T, color=tint, lw=width, zorder=3)
+    for k, tint in list(zip(shown.leaves, tints, strict=True))[:_LINES]:
+        line = np.array([at[k], end]).T
+        panel.plot(*line, color="w", lw=width + 1.4, zorder=2)
+        panel.plot(*line, color=tint, lw=width, zorder=3)
     _draw_points(panel, seen, shown, 95 if few else 40)
     if place is not None:
-        _draw_place(panel, place)
+        panel.scatter(*place, **_CROSS)
     elif len(shown.leaves):
         frame = {"boxstyle": "round,pad=0.3", "fc": "w", "ec": _DARK}
         style: Any = {"ha": "center", "va": "top", "weight": "bold"}
         style |= {"bbox": frame, "zorder": 5}
         panel.text(end[0], end[1], _short(name, _LETTERS), **style)
     inside, outside = shown.leaves[:_NAMED], shown.outside[:_OUTSIDE]
-    points = np.array([*at[inside], *at[outside], end])
-    labels = Labels(panel, points, lines if few else ())
-    for k, tint in zip(inside, tints, strict=False):
-        labels.add(at[k], shown.name(k), edge=tint, size=10)
-    for k in outside:
-        text = f"{shown.name(k)},\n{_NOT}"
-        labels.add(at[k], text, edge=_GREY, size=8.5)
+    texts = [shown.name(k) for k in inside]
+    texts += [f"{shown.name(k)},\n{_NOT}" for k in outside]
+    edges = [*tints[:_NAMED], *[_GREY] * len(outside)]
+    add_labels(panel, at[[*inside, *outside]], texts, edges, end)
     told = "filled: in the tree"
     told += f"; hollow: found, {_NOT}" * (len(outside) > 0)
     told += "; cross: where the whole is" * (place is not None)
@@ -254,83 +237,59 @@ def _draw_image(
 
 def _draw_points(panel: Axes, seen: Array, shown: _Shown, size: float) -> None:
     """Draws leaves, the strongest over the others, and hollow other ones."""
-    leaves, width = shown.leaves[::-1], 1.4 if size > 10 else 0
+    leaves, edge = shown.leaves[::-1], 1.4 if size > 10 else 0
     look: Any = {"c": shown.colours(leaves), "edgecolors": "w", "zorder": 4}
-    _dots(panel, shown.places[leaves], s=size, lw=width, **look)
-    for tints, width, order in (
-        ("w", 3.2, 3.4),
-        (shown.colours(shown.outside), 1.8, 3.5),
-    ):
-        look = {"fc": "none", "edgecolors": tints, "zorder": order}
-        _dots(panel, shown.places[shown.outside], s=size, lw=width, **look)
+    panel.scatter(*shown.places[leaves].T, s=size, lw=edge, **look)
+    for tints, width in (("w", 3.2), (shown.colours(shown.outside), 1.8)):
+        look = {"fc": "none", "edgecolors": tints, "zorder": 3.5}
+        panel.scatter(*shown.places[shown.outside].T, s=size, lw=width, **look)
     panel.set_xlim(-0.5, seen.shape[1] - 0.5)
     panel.set_ylim(seen.shape[0] - 0.5, -0.5)
 
 
-def _dots(panel: Axes, places: Array, **look: Any) -> None:
-    x, y = places.T
-    panel.scatter(x, y, **look)
-
-
-def _draw_place(panel: Axes, place: Array) -> None:
-    look: Any = {"marker": "P", "c": "w", "edgecolors": "k", "lw": 1.2}
-    _dots(panel, place, s=150, zorder=5, **look)
-
-
 def _draw_blueprint(
-    page: Drawing, blueprint: Array, types: Sequence[str], high: float
+    panel: Axes, blueprint: Array, types: Sequence[str]
 ) -> None:
     """Draws where the parts of the class are in the weights."""
-    _head(page, _RIGHT, _TOP, "2  What it looks for (read from its weights)")
-    wide = _WIDTH - _RIGHT - _LEFT
-    panel = _panel(page, _RIGHT, _TOP, wide, high)
     known = np.flatnonzero(np.isfinite(blueprint).all(axis=1))
-    at = blueprint[:, ::-1]
+    at = blueprint[known, ::-1]
     # A pixel is as wide as it is high.
-    reach = np.abs(at[known]).max(axis=0, initial=4.0) + (5.0, 4.5)
-    scale = max(reach[0] / wide, reach[1] / high)
-    panel.set_xlim(-scale * wide, scale * wide)
-    panel.set_ylim(scale * high, -scale * high)
+    size = np.array(panel.get_window_extent().size)
+    reach = np.abs(at).max(axis=0, initial=4.0) + (5.0, 4.5)
+    right, down = size * np.max(reach / size)
+    panel.set(xlim=(-right, right), ylim=(down, -down))
     without_ticks(panel)
-    for k in known:
-        tint = colour(int(k))
-        panel.plot([0, at[k, 0]], [0, at[k, 1]], color=tint, lw=1.6, zorder=1)
-        _dots(panel, at[k], s=95, color=tint, zorder=3)
-    middle = np.zeros(2)
-    _draw_place(panel, middle)
-    lines = np.array([[middle, at[k]] for k in known])
-    labels = Labels(panel, np.array([*at[known], middle]), lines)
-    for k in known:
-        labels.add(at[k], types[int(k)], edge=colour(int(k)), size=10)
+    tints = [colour(int(k)) for k in known]
+    for (x, y), tint in zip(at, tints, strict=True):
+        panel.plot([0, x], [0, y], color=tint, lw=1.6, zorder=1)
+        panel.scatter(x, y, s=95, color=tint, zorder=3)
+    panel.scatter(0, 0, **_CROSS)
+    add_labels(panel, at, [types[k] for k in known], tints, np.zeros(2))
 
 
 def _draw_parts(
-    page: Drawing, parts: Array, types: Sequence[str], top: float, number: int
+    page: Any, parts: Array, types: Sequence[str], number: int
 ) -> None:
-    """Draws what each type looks like, in two rows if they are many."""
+    """Draws what each type looks like, in rows of five."""
     known = np.flatnonzero(np.isfinite(parts).all(axis=(1, 2, 3)))
-    _head(page, _RIGHT, top, f"{number}  Its parts: what each looks like")
-    columns = min(max(len(known), 4), _TYPES // 2)
-    step = (_WIDTH - _RIGHT - _LEFT) / columns
-    side = 0.88 * step
+    more = f", and {len(known) - _TYPES:,} more" * (len(known) > _TYPES)
+    head = f"{number}  Its parts: what each looks like{more}"
+    page.suptitle(head, x=0.02, ha="left", **_HEAD)
     low = parts[known].min(initial=np.inf)
     high = parts[known].max(initial=-np.inf)
-    for n, k in enumerate(known[:_TYPES]):
-        row, column = divmod(n, columns)
-        left = _RIGHT + (column + 0.5) * step - side / 2
-        panel = _panel(page, left, top + 0.05 + row * (side + 0.34), side, side)
+    columns = _TYPES // 2
+    rows = -(-min(max(len(known), 1), _TYPES) // columns)
+    panels = page.subplots(rows, columns, squeeze=False).ravel()
+    for panel, k in zip(panels, known, strict=False):
         show(panel, picture((parts[k] - low) / ((high - low) or 1.0)))
-        for edge in panel.spines.values():
-            edge.set(color=colour(int(k)), linewidth=3)
-        name = _short(types[int(k)], 12)
-        panel.set_xlabel(name, fontsize=10, labelpad=3, color=_DARK)
-    if len(known) > _TYPES:
-        text = f"and {len(known) - _TYPES:,} more"
-        _write(page, _RIGHT, top + 0.1 + 2 * (side + 0.34), text, size=9)
+        panel.spines[:].set(color=colour(int(k)), linewidth=3)
+        panel.set_xlabel(_short(types[k], 12), fontsize=10)
+    for panel in panels[len(known) :]:
+        panel.remove()
 
 
 def _draw_lengths(
-    page: Drawing,
+    page: Any,
     seen: Array,
     shown: _Shown,
     lengths: Array,
@@ -338,47 +297,43 @@ def _draw_lengths(
     predicted: int,
 ) -> None:
     """Draws what the network says with and without the tree."""
-    top = _TOP + _IMAGE + 0.7
     title = "Is that why? The three most likely classes when the network gets"
-    _head(page, _LEFT, top, title)
+    page.suptitle(title, x=0.02, ha="left", **_HEAD)
     nothing = shown.leaves[:0]
-    panels = (
-        ("all that it found", shown),
-        ("all but the tree", shown._replace(leaves=nothing)),
-        ("the tree alone", shown._replace(outside=nothing)),
+    titles = ("all that it found", "all but the tree", "the tree alone")
+    some = (
+        shown,
+        shown._replace(leaves=nothing),
+        shown._replace(outside=nothing),
     )
-    width, side = (_WIDTH - 2 * _LEFT) / 3, 0.8
+    panels = page.subplots(1, 6, width_ratios=(1.1, 1.6) * 3).reshape(3, 2)
     size = 16 if len(shown.leaves) <= _NAMED else 5
-    for n, (title, some) in enumerate(panels):
-        left, row = _LEFT + n * width, lengths[n]
-        _write(page, left, top, title)
-        if n:
-            least = _LOST * lengths[0, predicted]
-            stays = np.argmax(row) == predicted and row[predicted] >= least
-            told = "the class stays" if stays else "the class is gone"
-            style = {"color": "#0072B2" if stays else "#B34700", "size": 10}
-            _write(page, left, top + 1.4, told, weight="bold", **style)
-        small = _panel(page, left, top + 0.34, side, side)
+    for n, (small, bars) in enumerate(panels):
         show(small, seen)
         small.images[0].set_alpha(0.35)
-        _draw_points(small, seen, some, size)
-        bars = (left + side + 0.1, top + 0.32, width - side - 0.32, 1.0)
-        _draw_bars(_panel(page, *bars), row, classes, predicted)
+        small.set_title(titles[n], fontsize=9)
+        _draw_points(small, seen, some[n], size)
+        if n:
+            least = _LOST * lengths[0, predicted]
+            own = lengths[n, predicted]
+            stays = own >= max(least, lengths[n].max())
+            told = "the class stays" if stays else "the class is gone"
+            tint = "#0072B2" if stays else "#B34700"
+            small.set_xlabel(told, color=tint, fontsize=8, weight="bold")
+        _draw_bars(bars, lengths[n], classes, predicted)
 
 
 def _draw_bars(
     panel: Axes, lengths: Array, classes: Sequence[str], predicted: int
 ) -> None:
     order = np.argsort(-lengths, kind="stable")[:_CLASSES]
-    panel.set_axis_off()
-    panel.set_xlim(0, 1.22 * max(1.0, float(lengths.max())))
-    panel.set_ylim(_CLASSES - 0.05, -0.15)
+    tints = [_DARK if j == predicted else "#B0B0B0" for j in order]
+    bars = panel.barh(range(len(order)), lengths[order], 0.3, color=tints)
+    panel.bar_label(bars, fmt="%.2f", padding=3, fontsize=8)
     for n, j in enumerate(order):
-        own = j == predicted
-        tint, weight = (_DARK, "bold") if own else ("#B0B0B0", "normal")
-        style: Any = {"color": _DARK, "size": 8, "weight": weight}
-        panel.barh(n + 0.68, lengths[j], height=0.26, color=tint)
-        panel.barh(n + 0.68, 1.0, height=0.26, fill=False, ec="#DDDDDD", lw=0.6)
-        name, length = _short(classes[j], _LETTERS), f"{lengths[j]:.2f}"
-        panel.text(0, n + 0.44, name, va="bottom", **style)
-        panel.text(1.03, n + 0.7, length, va="center", size=8.5)
+        weight = "bold" if j == predicted else "normal"
+        style: Any = {"size": 8, "va": "bottom", "weight": weight}
+        panel.text(0, n - 0.2, _short(classes[j], _LETTERS), **style)
+    panel.set(xlim=(0, 1.3 * max(1.0, float(lengths.max()))))
+    panel.set(ylim=(_CLASSES - 0.5, -0.8))
+    panel.set_axis_off()

@@ -226,27 +226,22 @@ def _draw_crop(
     tint: str,
 ) -> None:
     """Draws what a child sees; what lies beyond the image is grey."""
-    side = fields.image_shape[1]
-    views = image.shape[1] // side
-    rows, columns = fields.size
-    scale = max(rows, columns * views)
-    first = fields.child_centres[child] - (np.array(fields.size) - 1) / 2
-    top, left, bottom, right = fields.boxes[child]
-    for view in range(views):
-        # The window's upper left corner.
-        x, y = start + 0.5 + (view - views / 2) * columns / scale, 1.0
-        window = (x, y - rows / scale), columns / scale, rows / scale
-        panel.add_patch(Rectangle(*window, fc="0.88", ec="none", zorder=2))
-        crop = image[top:bottom, view * side + left : view * side + right]
-        if crop.size:
-            x += (left - first[1]) / scale
-            y -= (top - first[0]) / scale
-            across, down = (right - left) / scale, (bottom - top) / scale
-            extent = (x, x + across, y - down, y)
-            grey: Any = {"cmap": "gray", "vmin": 0, "vmax": 255}
-            panel.imshow(crop, extent=extent, zorder=2.1, **grey)
-        edge: Any = {"fill": False, "lw": 1.8, "ec": tint}
-        panel.add_patch(Rectangle(*window, zorder=2.2, **edge))
+    views = np.split(image, image.shape[1] // fields.image_shape[1], axis=1)
+    size = np.array(fields.size)
+    first = np.rint(fields.child_centres[child] - (size - 1) / 2).astype(int)
+    top, left = size + np.clip(first, -size, fields.image_shape)
+    edges = [(n, n) for n in size] + [(0, 0)] * (image.ndim - 2)
+    seen = [
+        np.pad(view, edges, constant_values=224)[top:, left:] for view in views
+    ]
+    crop = np.concatenate([x[: size[0], : size[1]] for x in seen], axis=1)
+    down, across = np.array(crop.shape[:2]) / max(crop.shape[:2])
+    x, y = start + 0.5 - across / 2, 1.0 - down
+    extent = (x, x + across, y, y + down)
+    grey: Any = {"cmap": "gray", "vmin": 0, "vmax": 255}
+    panel.imshow(crop, extent=extent, zorder=2, **grey)
+    edge: Any = {"fill": False, "lw": 1.8, "ec": tint}
+    panel.add_patch(Rectangle((x, y), across, down, zorder=2.2, **edge))
 
 
 def _sentence(count: int, fields: ReceptiveFields) -> str:

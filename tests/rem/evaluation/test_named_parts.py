@@ -243,7 +243,7 @@ def test_masks_have_centres_and_are_widened():
         ({"parts": CENTRES[:1]}, r"centres, \[2, parts, 2\].* \(1, 2, 2\)"),
         ({"parts": np.ones((2, 2, 9, 9))}, r"`parts` must be masks, bool"),
         ({"loose": np.ones((2, 1, 9, 9), bool)}, "of the same form"),
-        ({"parts": None}, "`loose` needs `parts`"),
+        ({"parts": None}, "`loose`, `kinds` and `loose_kinds` need `parts`"),
         ({"parts": CENTRES * np.nan}, "at least one part of one image"),
         ({"kinds": np.zeros((2, 3), int)}, r"ints of the shape \(2, 2\)"),
         ({"kinds": np.zeros((2, 2))}, "Received: float64"),

@@ -6,10 +6,9 @@ import pytest
 
 from tests.networks import draw_weights, outputs_of, tiny_capsnet
 from tfcaps import rem, routing
-from tfcaps.ops import dequantize
+from tfcaps.ops import dequantize, quantize
 from tfcaps.rem.parse.in_tree import (
     TREE_MARGIN,
-    codes_in_tree,
     in_tree,
     tree_threshold,
 )
@@ -49,7 +48,7 @@ def test_codes_are_in_a_tree_as_the_couplings_that_they_stand_for():
         eleven = routing.DynamicRouting(levels=11)
         rounded = np.asarray(dequantize(codes, 11), np.float32)
         wanted = in_tree(rounded, tree_threshold(eleven, parents))
-        found = codes_in_tree(codes, eleven.tree_threshold(parents), 11)
+        found = codes > int(quantize(eleven.tree_threshold(parents), 11))
         np.testing.assert_array_equal(found, wanted)
 
 

@@ -9,7 +9,6 @@ from keras import layers as kl
 
 from tests.networks import (
     SMALL_NETWORKS,
-    backbone_capsnet,
     every_network,
     tiny_capsnet,
 )
@@ -68,14 +67,13 @@ PRIMARY = partial(PrimaryCaps, 2, 4)
 SAME = partial(PrimaryCaps, 2, 4, padding="same")
 CONV = partial(kl.Conv2D, 3)
 CONV_SAME = partial(kl.Conv2D, 3, padding="same")
-UP = partial(kl.UpSampling2D, interpolation="bilinear")
+POINTWISE = kl.BatchNormalization(), kl.Activation("sigmoid"), kl.LeakyReLU()
 STACKS = {
-    "valid": (14, CONV(5), PRIMARY(5, 2)),
     "same": (9, CONV_SAME(3), SAME(3)),
     "same_strides": ((11, 12), CONV_SAME(3, 2), SAME(3, 2)),
     "even_kernels": (12, CONV_SAME(4), SAME(2, 2)),
     "rows_unlike_columns": ((9, 13), CONV((2, 5)), PRIMARY((3, 1))),
-    "dilation": (15, CONV(3, dilation_rate=3), PRIMARY(3, 2)),
+    "dilation": (15, CONV(3, dilation_rate=3), *POINTWISE, PRIMARY(3, 2)),
     "average_pooling": (
         13,
         kl.AveragePooling2D(3, 2, padding="same"),
@@ -87,25 +85,15 @@ STACKS = {
         kl.DepthwiseConv2D(3, padding="same"),
         PRIMARY(3, 2, depthwise=True),
     ),
-    "pointwise": (
-        11,
-        CONV(3),
-        kl.BatchNormalization(),
-        kl.Activation("sigmoid"),
-        kl.Dropout(0.5),
-        kl.LeakyReLU(),
-        PRIMARY(3, 3),
-    ),
     "layer_norm": (9, CONV(3), kl.LayerNormalization(), PRIMARY(3)),
-    "padding_and_cropping": (
-        9,
-        kl.ZeroPadding2D(((3, 1), (0, 2))),
-        kl.Cropping2D(((1, 0), (2, 0))),
-        PRIMARY(3, 2),
-    ),
+    "padding": (9, kl.ZeroPadding2D(((3, 1), (0, 2))), PRIMARY(3, 2)),
     "only_padding": (5, kl.ZeroPadding2D(4), PRIMARY(3, 5)),
     "up_sampling": (5, kl.UpSampling2D(3), PRIMARY(2, 2)),
-    "bilinear": (6, UP(2), PRIMARY(3, 3)),
+    "bilinear": (
+        6,
+        kl.UpSampling2D(2, interpolation="bilinear"),
+        PRIMARY(3, 3),
+    ),
     "conv_caps": (12, PRIMARY(3), ConvCaps(2, 4, 3, 2, padding="same")),
     "capsule_conv": (13, PRIMARY(3), CapsuleConv2D(2, 4, strides=2)),
     "model_inside": (
@@ -123,15 +111,6 @@ STACKS = {
     ),
     "group_norm": (8, kl.Conv2D(4, 3), kl.GroupNormalization(2), PRIMARY(2, 2)),
 }
-
-
-if keras.backend.backend() == "tensorflow":  # which these layers need
-    STACKS["resizing"] = (
-        10,
-        kl.Rescaling(0.5),
-        kl.Resizing(7, 14),
-        PRIMARY(3, 2),
-    )
 
 
 @pytest.mark.parametrize("name", STACKS)
@@ -205,18 +184,9 @@ def test_children_of_flattened_maps_keep_their_own_fields():
     assert fields.size == (7, 7) and fields.is_local
 
 
-@pytest.mark.parametrize(
-    "layer",
-    [
-        kl.Lambda(lambda x: x[:, ::-1], name="turned"),
-        kl.Permute((2, 1, 3), name="turned"),
-    ],
-    ids=["lambda", "permute"],
-)
-def test_unknown_layer_sees_everything_and_is_named(layer):
-    images = keras.Input((9, 9, 2))
-    model = keras.Model(images, ClassCaps(2, 3)(PRIMARY(3, 2)(layer(images))))
-    fields = rem.receptive_fields(model)
+def test_unknown_layer_sees_everything_and_is_named():
+    turned = kl.Permute((2, 1, 3), name="turned")
+    fields = rem.receptive_fields(network(9, turned, PRIMARY(3, 2)))
     assert fields.unknown == ("turned",)
     assert fields.size == (9, 9)
     assert not fields.is_local
@@ -246,28 +216,9 @@ def test_windows_that_compete_widen_with_each_further_iteration(iterations):
     assert fields.size == (3 + 4 * (iterations - 1),) * 2
 
 
-NETWORKS = {
-    "backbone_capsnet": partial(
-        backbone_capsnet,
-        (9, 9, 1),
-        3,
-        padding=2,
-        primary_types=2,
-        primary_dim=4,
-        primary_kernel_size=3,
-        class_dim=4,
-    ),
-    "resized_backbone_capsnet": SMALL_NETWORKS["backbone_capsnet"],
-    "efficient_conv_capsnet": partial(
-        models.efficient_conv_capsnet, (41, 49, 1), 3
-    ),
-    "multilayer_capsnet": SMALL_NETWORKS["multilayer_capsnet"],
-}
-
-
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", ["backbone_capsnet", "multilayer_capsnet"])
 def test_fields_of_networks_are_what_children_see(name):
-    fields = assert_seen_is_the_box(NETWORKS[name]())
+    fields = assert_seen_is_the_box(SMALL_NETWORKS[name]())
     assert not fields.unknown
     assert fields.is_local == (fields.grid[:2] != (1, 1))
 
@@ -304,16 +255,14 @@ def test_what_has_no_fields_is_an_error():
 
 def test_a_gate_of_the_whole_map_moves_no_centre():
     images = keras.Input((16, 16, 1))
-    maps = keras.layers.Conv2D(4, 3, 2, "same")(images)
-    plain = rem.receptive_fields(on_map(images, maps))
-    gate = keras.layers.GlobalAveragePooling2D(keepdims=True)(maps)
-    gate = keras.layers.Conv2D(4, 1, activation="sigmoid")(gate)
-    gated = keras.layers.Multiply()([maps, gate])
-    fields = rem.receptive_fields(on_map(images, gated))
-    assert not fields.unknown and fields.size == (16, 16)
-    np.testing.assert_array_equal(fields.centres, plain.centres)
-
-
-def on_map(images, maps):
-    capsules = PrimaryCaps(2, 4, 1)(maps)
-    return keras.Model(images, ClassCaps(3, 4)(capsules))
+    maps = kl.Conv2D(4, 3, 2, "same")(images)
+    gate = kl.GlobalAveragePooling2D(keepdims=True)(maps)
+    gate = kl.Conv2D(4, 1, activation="sigmoid")(gate)
+    plain, gated = (
+        rem.receptive_fields(
+            keras.Model(images, ClassCaps(3, 4)(PRIMARY(1)(seen)))
+        )
+        for seen in (maps, kl.Multiply()([maps, gate]))
+    )
+    assert not gated.unknown and gated.size == (16, 16)
+    np.testing.assert_array_equal(gated.centres, plain.centres)

@@ -137,7 +137,7 @@ def test_a_layer_may_say_where_its_children_are(batch_size):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"levels": 1}, "`levels` must be an integer of at least 2"),
+        ({"levels": 1}, "`levels` must be at least 2, and whole"),
         ({"levels": 257}, r"must be in \[2, 256\].* Received: levels=257"),
         ({"mode": "up"}, "`mode`"),
         ({"images": IMAGES[:0]}, "data set has no samples"),

@@ -83,11 +83,9 @@ class RoutedLayerRule(Rule):
         return {name: marks[name] for name in self.layer._routing_weights}
 
     def _of_children(self, units: Ids, axis: int = 0) -> list[Slice]:
-        """Returns the weights of children, of which each is of a unit.
+        """Returns the weights of children, each of one of the units.
 
-        Args:
-            units: The unit of each child.
-            axis: That of children in the transformation.
+        `axis` is that of children in the transformation.
         """
         weight = self.layer.transformation
         slices = [Slice(weight, axis, units[: weight.shape[axis]])]
@@ -150,10 +148,7 @@ class ClassChildren(RoutedLayerRule):
         return self._of_children(np.arange(math.prod(self.grid)) % types)
 
     def _votes(self, inputs: list[Values]) -> Mask:
-        """Returns a mask of the children that vote, `[positions, children]`.
-
-        Children are counted as the layer's matrices are.
-        """
+        """Returns which children vote, `[positions, children]`."""
         poses = inputs[0]
         votes = np.ones(len(poses), bool)
         if self.layer.share != "all":

@@ -23,6 +23,7 @@ from tfcaps.rem.compaction.routed import (
     WindowChildren,
 )
 from tfcaps.rem.compaction.units import (
+    AXIS,
     Ids,
     Mask,
     Rule,
@@ -43,17 +44,11 @@ _NEVER = -1e4
 
 
 class Part(NamedTuple):
-    """A convolution in a layer.
-
-    Attributes:
-        conv: The convolution.
-        unit: How many of its channels make an output unit, 0 if none do.
-        fill: The bias of a unit that was left out.
-    """
+    """A convolution in a layer."""
 
     conv: Any
-    unit: int
-    fill: float = 0.0
+    unit: int  # how many of its channels make an output unit, 0 if none do
+    fill: float = 0.0  # the bias of a unit that was left out
 
 
 class Convolution(Rule):
@@ -157,10 +152,7 @@ class Parts(Convolution):
 
 
 class Tied(Rule):
-    """A layer each of whose output units is made of a certain input unit.
-
-    By default of the same unit of each input.
-    """
+    """A layer each of whose output units is made of one unit of each input."""
 
     def tied_units(
         self, inputs: list[Ids], outputs: list[Ids]
@@ -238,11 +230,8 @@ class Sum(Tied):
 class Rearranged(Tied):
     """A layer whose output has the inputs' units in another order or shape.
 
-    Args:
-        layer: The layer.
-        arrange: Function from an array for each input to that of the output.
-        target_shape: Function from the number of units to the new setting, of
-            a `Reshape`.
+    `arrange` makes of an array for each input that of the output,
+    `target_shape` of the number of units the new setting of a `Reshape`.
     """
 
     def __init__(
@@ -272,20 +261,17 @@ class Rearranged(Tied):
 def rule_for(layer: Any, inputs: list[Shape], output: Shape) -> Rule | None:
     """Returns the rule of a layer, or `None` if it may need everything.
 
-    Args:
-        layer: A layer, or an operation.
-        inputs: Shapes of the tensors that it takes.
-        output: Shape of the first one that it gives.
+    `inputs` are the shapes of what it takes, `output` is that of what it gives.
     """
     kind = type(layer)  # exactly: a subclass may do anything
     if (make_joined := _JOINING.get(kind)) is not None:
         return make_joined(layer, inputs)
     if kind is keras.layers.Reshape:
         return _reshape(layer, inputs[0], output)
-    is_known, make = _RULES.get(kind, (_never, EachUnit))
-    if len(inputs) == 1 and is_known(layer, inputs[0]):
-        return make(layer, inputs[0])
-    return None
+    if kind not in _RULES or len(inputs) != 1:
+        return None
+    is_known, make = _RULES[kind]
+    return make(layer, inputs[0]) if is_known(layer, inputs[0]) else None
 
 
 def _add(layer: Any, inputs: list[Shape]) -> Rule | None:
@@ -295,7 +281,7 @@ def _add(layer: Any, inputs: list[Shape]) -> Rule | None:
 
 def _concatenate(layer: Any, inputs: list[Shape]) -> Rule | None:
     axes = len(inputs[0])
-    axis = {3: 1, 4: 3, 5: 3}.get(axes)
+    axis = AXIS.get(axes)
     if axis is None or layer.axis % axes != axis:
         return None
     known = all(shape[axis] is not None for shape in inputs)
@@ -350,10 +336,6 @@ def _reshape(layer: Any, shape: Shape, target: Shape) -> Rule | None:
 
 def _always(layer: Any, shape: Shape) -> bool:
     return True
-
-
-def _never(layer: Any, shape: Shape) -> bool:
-    return False
 
 
 def _is_elementwise(layer: Any, shape: Shape) -> bool:

@@ -20,6 +20,9 @@ Ids = NDArray[np.integer]
 # Of a layer's input.
 Shape = tuple[int | None, ...]
 
+# By the number of axes of a tensor, which is that of its units.
+AXIS = {3: 1, 4: 3, 5: 3}
+
 
 class Slice(NamedTuple):
     """The entries of a weight that belong to units.

@@ -11,7 +11,6 @@ from keras import ops
 from numpy.typing import NDArray
 
 from tfcaps.graphs import cut, encoder, keep_pruned, routed_layers
-from tfcaps.layers import ClassCaps
 from tfcaps.ops import Tensor, check_mode, quantize
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
 from tfcaps.rem.evaluation.faithfulness import Faithfulness
@@ -25,13 +24,11 @@ from tfcaps.rem.multiply_adds import multiply_adds
 from tfcaps.rem.parse.couplings import Levels, layer_levels, quantize_couplings
 from tfcaps.rem.parse.dictionary import CouplingDictionary
 from tfcaps.rem.parse.trees import TreeNetwork, Trees
-from tfcaps.rem.pruning.sparsity import count_parameters, sparsity
+from tfcaps.rem.pruning.masks import count_parameters, sparsity
 from tfcaps.rem.results import Result, lines_of, percent
 
 Array = NDArray[Any]
 
-# Keys are bytes.
-_MOST_LEVELS = 256
 # Below either, couplings are uniform but for noise, and trees say nothing. Too
 # strong a decay leaves 0.1 % of the codes off the uniform coupling.
 TRIVIAL_SHARE = 0.01
@@ -45,8 +42,7 @@ _FEWEST_SAMPLES = 30
 _CLEARLY = 2.33
 # Fields that `to_dict` has in another form.
 _NOT_JSON = ("dictionary", "type_dictionary", "faithfulness")
-# More classes have no rows in the table.
-_MOST_ROWS = 30
+_MOST_ROWS = 30  # more classes have no rows in the table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,15 +54,14 @@ class Report(Result):
 
     Attributes:
         levels: Levels of the last routed layer's couplings.
-        levels_per_layer: Levels of each layer whose couplings were rounded, by
-            its name.
+        levels_per_layer: Those of each layer that was rounded, by its name.
         mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`.
         accuracy: Share of right predictions, couplings as they are.
         accuracy_quantized: The same with quantised couplings.
         nonuniform_share: Share of the keys' codes that differ from the code of
             the uniform coupling 1/J.
-        strong_share: Share of the children that are in a sample's tree, that of
-            the predicted class with couplings as they are.
+        strong_share: Share of the children that are in a sample's tree, with
+            couplings as they are.
         whole_share: Share of samples whose tree has every child and so only
             repeats the class.
         t_score: Mean T-score of the unquantised couplings, see `t_score`.
@@ -84,13 +79,10 @@ class Report(Result):
             where children have no positions.
         grid: Rows, columns and types of the children, or `None` where they have
             no positions.
-        faithfulness: Whether the network uses its trees, or `None` where that
-            was not measured.
-        named_parts: Whether the types of leaves name parts, or `None` where
-            that was not measured, see `tfcaps.rem.named_parts`.
-        multiply_adds: Multiply-adds for one image, see
-            `tfcaps.rem.multiply_adds`, or `None` where the size of images is
-            not known.
+        faithfulness: Whether the network uses its trees, if that was measured.
+        named_parts: Whether the types of leaves name parts, if that was.
+        multiply_adds: Multiply-adds for one image, or `None` where the size of
+            images is not known.
         t_score_voting: The T-score over the children that are active in some
             image. The others, such as those that pruning has left no vote,
             choose no parent, so that the T-score of a network with few children
@@ -173,24 +165,20 @@ class Report(Result):
 
     @property
     def _why_trivial(self) -> str:
+        # Children without a vote choose no parent, however clear the others.
+        clear = self.t_score_voting
+        clear = self.t_score if clear is None else clear
+        nothing = "the entropy says nothing"
         if [*self.levels_per_layer][-1] in self.zero_layers:
             return (
                 f"all couplings are rounded to 0, {self.levels} levels are too "
                 "few"
             )
-        # Children without a vote choose no parent, however clear the others.
-        clear = self.t_score_voting
-        clear = self.t_score if clear is None else clear
         if self.nonuniform_share < TRIVIAL_SHARE or clear < TRIVIAL_T_SCORE:
-            return (
-                f"{self._routing}, so that there is hardly any routing and the "
-                "entropy says nothing"
-            )
+            hardly = "so that there is hardly any routing and"
+            return f"{self._routing}, {hardly} {nothing}"
         if self.whole_share > TRIVIAL_WHOLE_SHARE:
-            return (
-                f"{self._whole}, so that they repeat the class and the entropy "
-                "says nothing"
-            )
+            return f"{self._whole}, so that they repeat the class and {nothing}"
         return ""
 
     @property
@@ -209,10 +197,7 @@ class Report(Result):
 
     @property
     def empty(self) -> bool | None:
-        """Whether the network does not use its trees, see `Faithfulness`.
-
-        `None` where that was not measured.
-        """
+        """Whether the network does not use its trees, if that was measured."""
         return None if self.faithfulness is None else self.faithfulness.empty
 
     @property
@@ -250,7 +235,6 @@ class Report(Result):
         }
         if self.faithfulness is not None:
             measures |= self.faithfulness.to_dict()
-        types = self.type_dictionary
         return {
             **measures,
             "named_parts": self.named_parts and self.named_parts.to_dict(),
@@ -260,12 +244,11 @@ class Report(Result):
             "empty": self.empty,
             "verdict": self.verdict,
             "type_entropy_bits": self.type_entropy_bits,
-            "type_ceiling_bits": None if types is None else self.ceiling_bits,
-            "type_median_keys": types and float(np.median(types.num_keys)),
         }
 
     def __str__(self) -> str:
-        empty_classes = int(np.sum(self.dictionary.num_samples == 0))
+        trees = self.dictionary
+        never = int(np.sum(trees.num_samples == 0))
         ceiling = f"of at most {self.ceiling_bits:.2f} bits"
         types = self.type_entropy_bits
         left = self.t_score_voting
@@ -279,10 +262,7 @@ class Report(Result):
                 "entropy of types",
                 None if types is None else f"{types:.2f} {ceiling}",
             ),
-            (
-                "classes never predicted",
-                f"{empty_classes} of {self.dictionary.num_classes}",
-            ),
+            ("classes never predicted", f"{never} of {trees.num_classes}"),
             ("codes off uniform", percent(self.nonuniform_share)),
             ("children in a tree", percent(self.strong_share)),
             ("trees of every child", percent(self.whole_share)),
@@ -303,7 +283,7 @@ class Report(Result):
         ]
         if self.faithfulness is not None:
             rows += self.faithfulness.rows()
-        lines, trees = lines_of(rows), self.dictionary
+        lines = lines_of(rows)
         if trees.num_classes <= _MOST_ROWS:
             each = zip(
                 *(trees.num_samples, trees.num_keys),
@@ -344,9 +324,8 @@ def evaluate(
             or rows `[b, j]` that sum to 1, one-hot or soft. Every sample counts
             once, whatever its weight, so do not drop the last partial batch.
         levels: Int in [2, 256], or several, one for each routed layer, as in
-            `quantize_couplings`; the last routed layer must have some. The
-            uniform coupling 1/J should be a level, as with 11 levels and ten
-            classes. Defaults to `11`.
+            `quantize_couplings`. The uniform coupling 1/J should be a level, as
+            with 11 levels and ten classes. Defaults to `11`.
         mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`. Defaults
             to `"midtread"`.
         batch_size: Int. Size of the batches cut from arrays. Defaults to `256`.
@@ -381,14 +360,6 @@ class Evaluator:
         model: As in `evaluate`. Its weights may change between runs.
         levels: As in `evaluate`.
         mode: As in `evaluate`.
-
-    Attributes:
-        model: The network from images to lengths.
-        levels: Levels of the last routed layer.
-        levels_per_layer: Levels of each layer that is rounded, by its name.
-        mode: As given.
-        grid: Rows, columns and types of the children, or `None` where they have
-            no positions.
     """
 
     def __init__(
@@ -401,31 +372,21 @@ class Evaluator:
         routed_layers(model)  # their absence is the clearer error
         self.model = encoder(model)
         layers = routed_layers(self.model)
-        self.levels_per_layer = layer_levels(layers, levels, most=_MOST_LEVELS)
         self.mode = check_mode(mode)
-        self._last = layers[-1]
-        if self._last.name not in self.levels_per_layer:
-            raise ValueError(
-                "`levels` must name the last routed layer, whose couplings "
-                f"make the parse trees, {self._last.name!r}. Received: "
-                f"levels={levels}."
-            )
-        self.levels = self.levels_per_layer[self._last.name]
         # What no rounding changes is computed once.
-        lowest = next(x for x in layers if x.name in self.levels_per_layer)
+        names = layer_levels(layers, levels, most=256)  # keys are bytes
+        lowest = next((x for x in layers if x.name in names), layers[-1])
         self._below, self._above = cut(self.model, lowest, first=True)
-        self._rounding = quantize_couplings(
-            self._above, self.levels_per_layer, mode=mode
-        )
+        self._rounding = quantize_couplings(self._above, levels, mode=mode)
         self._plain = TreeNetwork(self._above, mode)
         self._rounded = TreeNetwork(self._rounding, mode)
+        self._last, self.levels_per_layer = layers[-1], names
+        self.levels = names[self._last.name]
         for part in (self._below, self._plain.model, self._rounded.model):
             part.compile()
         self.grid: tuple[int, int, int] | None = None
-        if isinstance(self._last, ClassCaps) and len(self._plain.grid) == 3:
-            rows, columns, types = self._plain.grid
-            if rows * columns > 1:
-                self.grid = rows, columns, types
+        if len(self._plain.grid) == 3 and math.prod(self._plain.grid[:2]) > 1:
+            self.grid = self._plain.grid
 
     def run(
         self, dataset: Any, *, batch_size: int = 256, verbose: int = 0

@@ -13,7 +13,6 @@ from tfcaps.graphs import (
     cut,
     encoder,
     is_routed,
-    last_routed_layer,
     routed_layers,
 )
 from tfcaps.layers import Length, PartCaps, PrimaryCaps, PrimaryMatrixCaps
@@ -21,7 +20,7 @@ from tfcaps.ops import Tensor, check_positive, length
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
 from tfcaps.rem.finite import check_weights
 from tfcaps.rem.parse.couplings import taken_children
-from tfcaps.rem.parse.trees import Trees, connected_calls, number_of
+from tfcaps.rem.parse.trees import Trees, connected_calls
 from tfcaps.rem.parse.trees import trees as trees_of
 from tfcaps.rem.results import Result, lines_of, percent
 
@@ -70,8 +69,7 @@ class Faithfulness(Result):
         same_without_tree: Share of images that are still taken for the same
             class when the tree is silenced, however short it is.
         size: Mean share of the children that are in the tree.
-        empty_trees: Share of images whose tree has no child. Silencing such a
-            tree changes nothing.
+        empty_trees: Share of images whose tree has no child.
         class_share: Share of the variance over images of the couplings with the
             predicted class that this class explains. 1 is a lookup of the
             class, also where couplings never vary.
@@ -83,8 +81,7 @@ class Faithfulness(Result):
         necessity_active: Necessity of as many active children that are not in
             the tree, drawn at random; of all of them where there are fewer. A
             child is active if its activation is more than a tenth of that of
-            the image's most active child. Most random children are silent, and
-            to silence those changes nothing.
+            the image's most active child.
         sufficiency_longest: Sufficiency of as many children as the tree has,
             the most active ones, whatever they are coupled with.
     """
@@ -166,33 +163,29 @@ class Faithfulness(Result):
 
     def rows(self) -> list[tuple[str, str | None]]:
         """Returns the names of measures, and what they are as text."""
-        kept = [
-            (
-                f"sufficiency, {name}",
-                f"{percent(share)}, of random children "
-                f"{percent(self.sufficiency_random[name])}, of the most "
-                f"active ones {percent(self.sufficiency_longest[name])}",
-            )
-            for name, share in self.sufficiency.items()
-        ]
-        lost = [
-            (
-                f"necessity, {name}",
-                f"{percent(share)}, of random children "
-                f"{percent(self.necessity_random[name])}, of other active "
-                f"children {percent(self.necessity_active[name])}",
-            )
-            for name, share in self.necessity.items()
-        ]
+        rows = [("images measured", f"{self.samples:,}")]
+        kept = {
+            "random children": self.sufficiency_random,
+            "the most active ones": self.sufficiency_longest,
+        }
+        for measure, shares, controls in (
+            ("sufficiency", self.sufficiency, kept),
+            ("necessity", self.necessity, self._controls),
+        ):
+            for name, share in shares.items():
+                told = [percent(share)]
+                told += [
+                    f"of {control} {percent(of_others[name])}"
+                    for control, of_others in controls.items()
+                ]
+                rows.append((f"{measure}, {name}", ", ".join(map(str, told))))
         same = [f"{percent(s)} {n}" for n, s in self.same_without_tree.items()]
         silent = [
             f"{percent(s)} of {n}" for n, s in self.silent_capsules.items()
         ]
         stability = "–" if self.stability is None else f"{self.stability:.3f}"
         return [
-            ("images measured", f"{self.samples:,}"),
-            *kept,
-            *lost,
+            *rows,
             ("same class without the tree", ", ".join(same)),
             ("size of a tree", f"{percent(self.size)} of the children"),
             ("images without a tree", percent(self.empty_trees)),
@@ -331,8 +324,7 @@ def tree_lengths(
 ) -> NDArray[np.float32]:
     """Returns the lengths of all classes when parts of a network are silenced.
 
-    Children that are silenced have pose and activation 0, as in
-    `tfcaps.rem.faithfulness`.
+    Children that are silenced have pose and activation 0.
 
     Args:
         model: As in `tfcaps.rem.trees`.
@@ -358,12 +350,7 @@ def tree_lengths(
     >>> tree_lengths(network, images, trees(network, images)).shape
     (3, 3, 10)
     """
-    images = np.asarray(images)
-    if len(images) != len(trees):
-        raise ValueError(
-            "There must be one tree for each image. Received: "
-            f"{len(images)} images and {len(trees)} trees."
-        )
+    images = trees.own(images)
     silencer = Silencer(model)
     lengths = np.repeat(trees.lengths[:, np.newaxis], 3, axis=1)
     for start in range(0, len(images), batch_size):
@@ -383,25 +370,17 @@ class Silencer:
     arrays: poses, activations if they are an input, and other tensors that are
     taken from below.
 
-    Args:
-        model: As in `capsule_outputs`.
-        layer: As in `tfcaps.rem.trees`. Defaults to `None`.
-
     Attributes:
         model: The network from images to lengths.
         most_rows: Int. Rows that may be routed in a step.
-
-    Raises:
-        ValueError: If the model has no routed layer, or its last one makes no
-            class capsules.
     """
 
     def __init__(self, model: keras.Model, layer: str | None = None):
         routed_layers(model)  # their absence is the clearer error
         self.model = encoder(model)
         check_weights(self.model.weights)
-        _, calls = connected_calls(self.model, last_routed_layer(self.model))
-        call = calls[number_of(layer, calls)]
+        _, calls, number = connected_calls(self.model, layer)
+        call = calls[number]
         self._below, above = cut(self.model, call.layer)
         self._has_activations = call.activations is not None
         self._shape = tuple(above.inputs[0].shape)
@@ -457,15 +436,13 @@ def _first_images(
     """Returns at most so many images, the first ones."""
     images: list[Array] = []
     batches, _ = labelled_batches(dataset, batch_size, model, need_labels=False)
-    missing = samples
     for batch, _ in batches:
-        images.append(batch[:missing])
-        missing -= len(images[-1])
-        if not missing:
+        images.append(batch)
+        if sum(map(len, images)) >= samples:
             break
-    if missing == samples:
+    if not any(map(len, images)):
         raise ValueError(NO_SAMPLES)
-    return np.concatenate(images)
+    return np.concatenate(images)[:samples]
 
 
 def _shifted(images: Array) -> list[Array]:

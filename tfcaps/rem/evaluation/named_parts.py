@@ -23,7 +23,6 @@ LEAST_INFORMATION = 0.8
 # Above it, leaves are of one type, and name nothing whatever parts there are.
 ONE_TYPE = 0.95
 _USED_SHARE = 0.01  # a type of fewer leaves is not used
-_CHUNK = 100  # masks of images that are widened together
 _MARGIN = 2  # pixels by which masks are widened in every direction
 _REACH = 2.5  # pixels from a centre at which a leaf finds its part
 _ON = 3.7  # pixels around a centre that are on its part, without masks
@@ -34,8 +33,7 @@ class NamedParts(Result):
     """The result of `tfcaps.rem.named_parts`.
 
     Leaves are the children in a tree. Measures from `found_once` on are `None`
-    where parts are not known, and from `information` on where their kinds are
-    not.
+    where parts are not known, from `information` on where kinds are not.
 
     Attributes:
         leaves: Mean number of leaves of a tree.
@@ -171,11 +169,11 @@ class NamedParts(Result):
                 ("NMI of type and kind", nmi),
             ]
         )
-        if self.table is not None and self.kind_names is not None:
-            rows = [("leaves of type", *self.kind_names)]
-            for number, row in enumerate(self.table):
-                if any(row):
-                    rows.append((str(number), *map(str, row)))
+        rows: list[Any] = [("leaves of type", *(self.kind_names or ()))]
+        for number, row in enumerate(self.table or ()):
+            if any(row):
+                rows.append((number, *row))
+        if self.table is not None:
             lines += [""] + [
                 f"{first:>14}" + "".join(f"  {text:>8}" for text in rest)
                 for first, *rest in rows
@@ -247,10 +245,11 @@ def named_parts(
     """
     of_types = _of_types(trees)
     if parts is None:
-        given = {"loose": loose, "kinds": kinds, "loose_kinds": loose_kinds}
-        for name, values in given.items():
-            if values is not None:
-                raise ValueError(f"`{name}` needs `parts`. Received: None.")
+        if any(x is not None for x in (loose, kinds, loose_kinds)):
+            raise ValueError(
+                "`loose`, `kinds` and `loose_kinds` need `parts`. Received: "
+                "parts=None."
+            )
         return of_types
     there, near, under = _on_parts(trees, parts, loose, reach)
     own = np.shape(parts)[1]
@@ -307,26 +306,19 @@ def part_stability(
 ) -> float:
     """Returns the share of images whose found parts stay the same under noise.
 
-    A part is found if a leaf of the tree is at most `reach` pixels from its
-    centre, as in `named_parts`. The noise is drawn for each pixel from a normal
-    distribution, and cut off.
+    A part is found as in `named_parts`. The noise is drawn for each pixel from
+    a normal distribution, and cut off.
 
     Args:
         model: As in `trees`.
         images: Its input `[n, h, w, c]`.
-        parts: As in `named_parts`, masks or centres of the object's parts.
+        parts: As in `named_parts`.
         noise: Float. Standard deviation of the noise, in units of the images.
             Defaults to `0.2`.
         most: Float. Noise beyond it is cut off. Defaults to `0.25`.
         reach: As in `named_parts`. Defaults to `2.5`.
         seed: Int. Seed of the noise. Defaults to `0`.
         batch_size: Int. Most images in a batch. Defaults to `256`.
-
-    Returns:
-        Float in [0, 1].
-
-    Raises:
-        ValueError: As in `trees` and `named_parts`.
 
     References:
         - Huang et al., 2022, https://arxiv.org/abs/2212.05946 (stability)
@@ -414,17 +406,26 @@ def _on_parts(
         `np.nonzero(trees.in_tree)`; and the part under it, `[l]`, or -1.
     """
     places, own = _places(trees, parts, loose), np.shape(parts)[1]
-    centres = _centroids(places) if places.ndim == 4 else places
+    are_masks = places.ndim == 4
+    centres = np.stack([*map(_centroids, places)]) if are_masks else places
     there = np.isfinite(centres[..., 0])
     if not there[:, :own].any():
         raise ValueError(
             "`parts` must have at least one part of one image. Received: none."
         )
-    image, child = np.nonzero(trees.in_tree)
-    near, under = _looked_up(trees.places[image, child], image, places, centres)
-    if reach is None:
-        return there, under[:, np.newaxis] == np.arange(there.shape[1]), under
-    return there, near <= reach, under
+    near, under = [], []
+    for image, inside in enumerate(trees.in_tree):
+        leaves = trees.places[image, inside]
+        apart = leaves[:, np.newaxis] - centres[image]
+        distances = np.linalg.norm(apart, axis=-1)
+        on = _lie_on(places[image], leaves) if are_masks else distances <= _ON
+        nearest = np.where(on, distances, np.inf).argmin(axis=1)
+        under.append(np.where(on.any(axis=1), nearest, -1))
+        if reach is None:
+            near.append(under[-1][:, np.newaxis] == np.arange(there.shape[1]))
+        else:
+            near.append(distances <= reach)
+    return there, np.concatenate(near), np.concatenate(under)
 
 
 def _places(trees: Trees, parts: ArrayLike, loose: ArrayLike | None) -> Array:
@@ -458,65 +459,25 @@ def _places(trees: Trees, parts: ArrayLike, loose: ArrayLike | None) -> Array:
     return np.concatenate([own, others], axis=1)
 
 
-def _looked_up(
-    leaves: Array, image: Array, places: Array, centres: Array
-) -> tuple[Array, Array]:
-    """Returns how far leaves are from parts, and the part under each.
-
-    Args:
-        leaves: Places of leaves, `[l, 2]`.
-        image: The image of each, `[l]`, in order.
-        places: Masks or centres of parts.
-        centres: Their centres, `[n, parts, 2]`.
-
-    Returns:
-        Distances `[l, parts]`, and the nearest part on which each leaf lies,
-        `[l]`, or -1.
-    """
-    apart = leaves[:, np.newaxis] - centres[image]
-    distances = np.linalg.norm(apart, axis=-1)
-    on = distances <= _ON
-    if places.ndim == 4:
-        starts = range(0, len(places), _CHUNK)
-        edges = np.searchsorted(image, [*starts, len(places)])
-        for start, rows in zip(
-            starts, map(slice, edges, edges[1:]), strict=True
-        ):
-            masks = places[start : start + _CHUNK]
-            on[rows] = _lie_on(masks, image[rows] - start, leaves[rows])
-    under = np.where(on, distances, np.inf).argmin(axis=1)
-    return distances, np.where(on.any(axis=1), under, -1)
-
-
 def _centroids(masks: Array) -> Array:
-    """Returns the means of masks' pixels, `[n, parts, 2]`, NaN of none."""
-    rows, columns = (np.arange(size) for size in masks.shape[2:])
+    """Returns the means of the pixels of masks, `[parts, 2]`, NaN of none."""
+    flat = masks.reshape(len(masks), -1)
+    pixels = np.indices(masks.shape[1:]).reshape(2, -1).T
     with np.errstate(invalid="ignore"):
-        down, right = (
-            np.sum(masks.sum(axis=axis) * along, axis=-1)
-            / masks.sum(axis=(2, 3))
-            for axis, along in ((3, rows), (2, columns))
-        )
-    return np.stack([down, right], axis=-1)
+        return np.asarray(flat @ pixels / flat.sum(axis=1, keepdims=True))
 
 
-def _lie_on(masks: Array, image: Array, places: Array) -> Array:
-    """Tells which of their image's widened masks places lie on, `[l, p]`."""
-    count, each, rows, columns = masks.shape
+def _lie_on(masks: Array, places: Array) -> Array:
+    """Tells which of an image's widened masks places lie on, `[l, parts]`."""
     sides = (_MARGIN, _MARGIN)  # a place may lie beyond the border
-    flat = masks.reshape(count * each, rows, columns)
-    wide = ndimage.maximum_filter(
-        np.pad(flat, ((0, 0), sides, sides)),
-        (1, 2 * _MARGIN + 1, 2 * _MARGIN + 1),
-        mode="constant",
-        cval=False,
-    )
-    wide = wide.reshape(count, each, *wide.shape[1:])
+    size = 2 * _MARGIN + 1
+    wide = np.pad(masks, ((0, 0), sides, sides))
+    wide = ndimage.maximum_filter(wide, (1, size, size), mode="constant")
     row, column = np.floor(places + 0.5).astype(np.int64).T + _MARGIN
-    inside = (row >= 0) & (row < wide.shape[2])
-    inside &= (column >= 0) & (column < wide.shape[3])
-    on = np.zeros((len(places), each), bool)
-    on[inside] = wide[image[inside], :, row[inside], column[inside]]
+    inside = (row >= 0) & (row < wide.shape[1])
+    inside &= (column >= 0) & (column < wide.shape[2])
+    on = np.zeros((len(places), len(masks)), bool)
+    on[inside] = wide[:, row[inside], column[inside]].T
     return on
 
 

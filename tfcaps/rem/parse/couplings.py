@@ -1,7 +1,7 @@
 """Models that quantise couplings, and models that return them."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -28,8 +28,8 @@ from tfcaps.layers import ClassCaps, CompactCaps, Length
 from tfcaps.ops import Tensor, as_float32, check_mode, is_integer, towards_class
 from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
 
-# One number for all layers, one for each, or one for each that is named.
-Levels = int | Sequence[int] | Mapping[str, int]
+# One number for all layers, or one for each.
+Levels = int | Sequence[int]
 
 
 def layer_levels(
@@ -39,51 +39,26 @@ def layer_levels(
 
     Args:
         routed: The routed layers of a model, from input to output.
-        levels: An int for all layers that are quantisable; a sequence with an
-            int for each of these, from input to output; or a mapping from names
-            of layers to ints. Layers that a mapping does not name stay as they
-            are, and one that is not quantisable, a `ConvCaps3D`, is rounded
-            only if it is named.
+        levels: As in `quantize_couplings`.
         most: The highest number of levels, if there is one.
-
-    Raises:
-        ValueError: If a number of levels is out of range, or there are more or
-            fewer numbers than layers, or a name is not that of a routed layer.
     """
     names = [r.name for r in routed if getattr(r, "quantizable", True)]
-    if isinstance(levels, Mapping):
-        known = [layer.name for layer in routed]
-        unknown = [name for name in levels if name not in known]
-        if unknown:
-            raise ValueError(
-                f"`levels` must name routed layers of the model, which are "
-                f"{known}. Received: {unknown}."
-            )
-        # In the order of the layers.
-        chosen = {name: levels[name] for name in known if name in levels}
-    elif isinstance(levels, Sequence) and not isinstance(levels, str):
-        if len(levels) != len(names):
-            raise ValueError(
-                "`levels` must be one number, or one for each of the "
-                f"{len(names)} layers {names}. Received: "
-                f"levels={tuple(levels)}."
-            )
-        chosen = dict(zip(names, levels, strict=True))
-    else:
-        chosen = dict.fromkeys(names, levels)
-        _check(levels, most)  # also where no layer is quantisable
-    for count in chosen.values():
-        _check(count, most)
-    return {name: int(count) for name, count in chosen.items()}
-
-
-def _check(levels: Any, most: int | None) -> None:
-    fits = is_integer(levels) and levels >= 2
-    if not fits or (most is not None and levels > most):
-        wanted = "at least 2" if most is None else f"in [2, {most}]"
+    each = levels
+    if isinstance(levels, str) or not isinstance(levels, Sequence):
+        each = [levels] * max(len(names), 1)  # checked in any case
+    elif len(levels) != len(names):
         raise ValueError(
-            f"`levels` must be {wanted}, and whole. Received: levels={levels}."
+            f"`levels` must be one number, or one for each of the {len(names)} "
+            f"layers {names}. Received: levels={tuple(levels)}."
         )
+    for count in each:
+        if not (is_integer(count) and 2 <= count <= (most or count)):
+            wanted = "at least 2" if most is None else f"in [2, {most}]"
+            raise ValueError(
+                f"`levels` must be {wanted}, and whole. Received: "
+                f"levels={count}."
+            )
+    return {name: int(n) for name, n in zip(names, each, strict=False)}
 
 
 def quantize_couplings(
@@ -98,10 +73,8 @@ def quantize_couplings(
     Args:
         model: A functional or sequential model with at least one routed layer.
         levels: Int, at least 2, for all routed layers but `ConvCaps3D`, whose
-            couplings are too small for it; a sequence with an int for each of
-            these layers, from input to output; or a mapping from names of
-            layers to ints, in which a `ConvCaps3D` may be named. Layers that it
-            does not name stay as they are.
+            couplings are too small for it; or a sequence with an int for each
+            of these layers, from input to output.
         mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`. Defaults
             to `"midtread"`.
 

@@ -36,9 +36,6 @@ class CouplingDictionary:
     Args:
         num_classes: Int, at least 1.
 
-    Raises:
-        ValueError: If `num_classes` is below 1.
-
     Example:
 
     >>> trees = CouplingDictionary(num_classes=2)
@@ -113,7 +110,7 @@ class CouplingDictionary:
     @property
     def entropy_bits(self) -> NDArray[np.float64]:
         """Entropy of each class's keys in bits, `[j]`; 0 for no samples."""
-        return np.array([entropy(self.counts(j)) for j in self._classes])
+        return np.array([entropy([*c.values()]) for c in self._counters])
 
     @property
     def ceiling_bits(self) -> NDArray[np.float64]:
@@ -133,9 +130,9 @@ class CouplingDictionary:
     def summary(self) -> dict[str, Any]:
         """Returns the measures of all classes together, ready for JSON.
 
-        Means, the median and deviations (of the population) are over classes,
-        `empty_classes` is how many of them have no sample, which count with an
-        entropy of 0, and `per_class` has a list for each measure.
+        Means and the median are over classes, `empty_classes` is how many of
+        them have no sample, which count with an entropy of 0, and `per_class`
+        has a list for each measure.
         """
         per_class = {
             "num_samples": self.num_samples,
@@ -149,11 +146,9 @@ class CouplingDictionary:
             "num_samples": int(np.sum(samples)),
             "empty_classes": int(np.sum(samples == 0)),
             "entropy_bits": float(np.mean(bits)),
-            "entropy_deviation_bits": float(np.std(bits)),
             "ceiling_bits": float(np.mean(self.ceiling_bits)),
             "normalized_entropy": float(np.mean(self.normalized_entropy)),
             "mean_keys": float(np.mean(keys)),
-            "keys_deviation": float(np.std(keys)),
             "median_keys": float(np.median(keys)),
             "per_class": {k: v.tolist() for k, v in per_class.items()},
         }
@@ -174,17 +169,16 @@ class CouplingDictionary:
         The arrays are `num_classes`, `classes` `[n]`, `counts` `[n]` and `keys`
         `[n, i]`, one row for each class and key.
         """
-        sizes = self.num_keys
-        arrays: dict[str, Any] = {
-            "num_classes": np.int64(self.num_classes),
-            "classes": np.repeat(np.arange(self.num_classes), sizes),
-            "counts": np.concatenate(
-                [np.array(self.counts(j), np.int64) for j in self._classes]
-            ),
-            "keys": np.concatenate([self.keys(j) for j in self._classes]),
-        }
+        every = range(self.num_classes)
+        counts = [n for j in every for n in self.counts(j)]
         with write_atomically(Path(path)) as file:
-            np.savez_compressed(file, **arrays)
+            np.savez_compressed(
+                file,
+                num_classes=np.int64(self.num_classes),
+                classes=np.repeat(every, self.num_keys),
+                counts=np.array(counts, np.int64),
+                keys=np.concatenate([self.keys(j) for j in every]),
+            )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "CouplingDictionary":
@@ -222,10 +216,6 @@ class CouplingDictionary:
         ):
             loaded._counters[j][key.tobytes()] += count
         return loaded
-
-    @property
-    def _classes(self) -> range:
-        return range(self.num_classes)
 
     def _ranked(self, class_index: int) -> list[tuple[bytes, int]]:
         """Returns (key, count), most frequent first, ties by key."""

@@ -4,7 +4,6 @@ from typing import Any
 
 from keras import ops
 
-from tfcaps.ops import Tensor, quantize
 from tfcaps.routing import Routing
 
 # A coupling that exceeds the threshold by a smaller share of it does so by
@@ -43,21 +42,3 @@ def tree_threshold(routing: Routing, parents: int) -> float:
         rounded = routing.rounded(ops.convert_to_tensor([threshold], "float32"))
         threshold = max(threshold, float(ops.convert_to_numpy(rounded)[0]))
     return threshold
-
-
-def codes_in_tree(
-    codes: Any, threshold: float, levels: int, *, mode: str = "midtread"
-) -> Tensor:
-    """Tells which children are in a tree of which only codes are known.
-
-    Args:
-        codes: Codes of their couplings with the class, any shape.
-        threshold: What `Routing.tree_threshold` returns.
-        levels: Int. Levels of the codes.
-        mode: `"midtread"` or `"midrise"`. Defaults to `"midtread"`.
-
-    Returns:
-        Bool of the shape of `codes`: whether the rounded coupling exceeds the
-        rounded threshold.
-    """
-    return codes > int(quantize(threshold, levels, mode=mode))

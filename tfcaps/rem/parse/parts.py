@@ -77,12 +77,7 @@ def part_pictures(
     check_positive(window=window)
     if window % 2 == 0:
         raise ValueError(f"`window` must be odd. Received: window={window}.")
-    images = np.asarray(images)
-    if len(images) != len(trees):
-        raise ValueError(
-            "There must be one tree for each image. Received: "
-            f"{len(images)} images and {len(trees)} trees."
-        )
+    images = trees.own(images)
     if not trees.has_places:
         raise ValueError("The children of these trees have no places.")
     count, channels = trees.num_types, images.shape[-1]

@@ -36,7 +36,6 @@ class ReceptiveFields:
             if that lies beyond the image. Rows depend on rows and columns on
             columns, and both increase: where layers do not keep positions, the
             grid is spread evenly over the image.
-        size: Rows and columns of the largest field.
         boxes: First row and column, and those after the last, of what each
             child sees of the image, `[i, 4]`, ints. A child that sees nothing
             has a box without pixels.
@@ -47,9 +46,14 @@ class ReceptiveFields:
     image_shape: tuple[int, int]
     grid: tuple[int, int, int]
     centres: Array
-    size: tuple[int, int]
     boxes: NDArray[np.int64]
-    unknown: tuple[str, ...]
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Rows and columns of the largest field."""
+        rows, columns = (self.boxes[:, 2:] - self.boxes[:, :2]).max(axis=0)
+        return int(rows), int(columns)
 
     @property
     def child_centres(self) -> Array:
@@ -84,7 +88,6 @@ class ReceptiveFields:
         middles = (boxes[:, :2] + boxes[:, 2:] - 1) / 2
         return dataclasses.replace(
             self,
-            size=_largest(boxes),
             boxes=boxes,
             centres=middles.reshape(*self.grid, 2)[:, :, 0],
         )
@@ -141,21 +144,15 @@ def receptive_fields(model: keras.Model) -> ReceptiveFields:
     _, inputs, unknown = _follow(model, layer=layer)
     arranged = layer.children_shape((None, *inputs[0].shape))
     grid = arranged if len(arranged) == 3 else (1, 1, arranged[0])
-    # Poses have an axis of components, activations have not.
-    each = [
-        x.bounds.min(axis=-2) if k == 0 else x.bounds
-        for k, x in enumerate(inputs)
-    ]
-    bounds = functools.reduce(np.minimum, each)
-    if len(arranged) == 3:  # what is at one place counts as one
-        bounds = bounds.min(axis=2, keepdims=True)
-        bounds = np.broadcast_to(bounds, (*arranged, 4)).reshape(-1, 4)
+    _, bounds, start, step = _united(inputs)
+    bounds = bounds.reshape(-1, 4)
+    if len(arranged) == 3:
+        bounds = bounds.repeat(grid[2], axis=0)
     elif isinstance(layer, CompactCaps):
         taken, bounds = bounds, np.tile(bounds.min(axis=0), (*arranged, 1))
         bounds[list(layer.origins)] = taken[list(layer.sources)]
     boxes = np.concatenate([bounds[:, :2], 1 - bounds[:, 2:]], axis=1)
     boxes[~np.isfinite(boxes).all(axis=1)] = 0
-    start, step = _middle(inputs)
     if np.any(step == 0):
         # Nothing is known of places: the middles of equal parts of the image.
         step = np.array(shape[:2]) / grid[:2]
@@ -164,60 +161,36 @@ def receptive_fields(model: keras.Model) -> ReceptiveFields:
         image_shape=shape[:2],
         grid=grid,
         centres=start + step * np.moveaxis(np.indices(grid[:2]), 0, -1),
-        size=_largest(boxes),
         boxes=boxes.astype(np.int64),
         unknown=tuple(dict.fromkeys(unknown)),
     )
 
 
-def _largest(boxes: Array) -> tuple[int, int]:
-    """Returns the rows and columns of the largest box."""
-    rows, columns = (boxes[:, 2:] - boxes[:, :2]).max(axis=0)
-    return int(rows), int(columns)
-
-
 class Fields(NamedTuple):
-    """The box of pixels that each element of a tensor depends on.
+    """The box of pixels that each unit of a tensor depends on.
+
+    The units of a map are its places `[h, w]`, whatever axes follow; those of
+    other tensors are along their first axis, `[i]`.
 
     Attributes:
+        shape: Shape of the tensor, without the batch.
         bounds: First row and column, and the negative of the last ones, of each
-            element, `[*shape, 4]`; the smaller, the larger the box. Those of an
-            element that no pixel reaches are infinite.
+            unit, `[h, w, 4]` or `[i, 4]`; the smaller, the larger the box.
+            Those of a unit that no pixel reaches are infinite.
         start: Row and column of the middle of the first box of a map, as if
             there were pixels beyond the border of the image too, `[2]`.
         step: How far the next ones are, `[2]`; 0 where there is no map.
     """
 
+    shape: Shape
     bounds: Array
     start: Array = np.zeros(2)
     step: Array = np.zeros(2)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the tensor, without the batch."""
-        return self.bounds.shape[:-1]
-
-    def places(self) -> "Fields":
-        """Returns the fields of what is at each place of a map, `[h, w]`."""
-        # Of what is the same along an axis, one is enough.
-        strides = self.bounds.strides[2:-1]
-        one = [slice(1 if stride == 0 else None) for stride in strides]
-        bounds = self.bounds[:, :, *one]
-        return self._replace(
-            bounds=bounds.min(tuple(range(2, bounds.ndim - 1)))
-        )
-
-    def spread(self, shape: Shape) -> "Fields":
-        """Returns fields `[h, w]` as those of a map with more axes."""
-        ones = [1] * (len(shape) - 2)
-        bounds = self.bounds.reshape(*self.shape, *ones, 4)
-        whole = (*self.shape, *shape[2:], 4)
-        return self._replace(bounds=np.broadcast_to(bounds, whole))
-
     def gathered(
         self, axis: int, taps: Array, first: float, step: float
     ) -> "Fields":
-        """Returns the fields of what sees some rows or columns each.
+        """Returns the fields of what sees some rows or columns of a map each.
 
         Args:
             axis: Int. 0 for rows, 1 for columns.
@@ -227,11 +200,11 @@ class Fields(NamedTuple):
                 two rows.
             step: How far they lie from each other.
         """
-        last, along = self.shape[axis] - 1, np.arange(2) == axis
+        last, along = self.bounds.shape[axis] - 1, np.arange(2) == axis
         beyond = (taps < 0) | (taps > last)
         beyond = beyond.reshape(*taps.shape, *[1] * (2 - axis))
         seen = self.bounds.take(taps.clip(0, last), axis)
-        return Fields(
+        return self._replace(
             bounds=np.where(beyond, np.inf, seen).min(axis + 1),
             start=self.start + along * first * self.step,
             step=self.step * np.where(along, step, 1.0),
@@ -251,7 +224,7 @@ class Fields(NamedTuple):
                 n if isinstance(n, int) else n[axis]
                 for n in (kernel, strides, dilation)
             )
-            side, extent = self.shape[axis], (size - 1) * rate + 1
+            side, extent = self.bounds.shape[axis], (size - 1) * rate + 1
             count, before = (side - extent) // stride + 1, 0
             if padding == "same":
                 count = -(-side // stride)
@@ -263,18 +236,13 @@ class Fields(NamedTuple):
         return fields
 
 
-# From a layer, the fields of its inputs, and the shape of its output without
-# the batch, to the fields of that; `None` if it is a case that is not known.
-_Rule = Callable[[Any, list[Fields], Shape], Fields | None]
-
-
 def _follow(
     model: keras.Model, images: Fields | None = None, layer: Any = None
 ) -> tuple[Fields, list[Fields], list[str]]:
-    """Follows fields through a model, call by call.
+    """Follows fields through a functional model, call by call.
 
     Args:
-        model: A functional model.
+        model: The model.
         images: The fields of its first input. Defaults to those of an image,
             each pixel of which sees itself.
         layer: One of its layers.
@@ -286,10 +254,10 @@ def _follow(
     copy, calls = calls_of(model)
     pixels = copy.inputs[0]
     if images is None:
-        rows, columns, channels = pixels.shape[1:]
-        places = np.moveaxis(np.indices((rows, columns), float), 0, -1)
+        shape = tuple(pixels.shape[1:])
+        places = np.moveaxis(np.indices(shape[:2], float), 0, -1)
         bounds = np.concatenate([places, -places], axis=-1)
-        images = Fields(bounds, step=np.ones(2)).spread((0, 0, channels))
+        images = Fields(shape, bounds, step=np.ones(2))
     known = {id(pixels): images}
     children: list[Fields] = []
     unknown: list[str] = []
@@ -304,73 +272,54 @@ def _follow(
 
 
 def _after(
-    layer: Any,
-    inputs: list[Fields],
-    shape: Sequence[int | None],
-    unknown: list[str],
+    layer: Any, inputs: list[Fields], shape: Shape, unknown: list[str]
 ) -> Fields:
     """Returns the fields of a layer's output; notes a name if not known."""
-    fields, sizes = None, tuple(size or 1 for size in shape)
+    fields = None
     if None not in shape:
-        parts = getattr(layer, "equivalent_layers", [layer])
-        if len(inputs) == 1 and (parts != [layer] or _is_graph(layer)):
-            fields = _inside(parts, inputs[0], unknown)
-        else:
-            fields = _by_rule(layer, inputs, sizes)
-    if fields is None or fields.shape != sizes:
+        parts = getattr(layer, "equivalent_layers", None)
+        if len(inputs) == 1 and parts:
+            fields = inputs[0]
+            for part in parts:
+                of_part = part.compute_output_shape((None, *fields.shape))
+                fields = _after(part, [fields], of_part[1:], unknown)
+        elif isinstance(layer, keras.Model) and len(layer.outputs) == 1:
+            fields, _, names = _follow(functional(layer), inputs[0])
+            unknown += names
+        elif getattr(layer, "data_format", "") != "channels_first":
+            names = [
+                kind.__name__
+                for kind in type(layer).__mro__
+                if kind.__module__.startswith(("keras.", "tfcaps."))
+            ]
+            rule = next((_RULES[n] for n in names if n in _RULES), _unknown)
+            fields = rule(layer, inputs, shape)
+    sizes = tuple(size or 1 for size in shape)
+    if fields is None or fields.bounds.shape[:-1] != _units(sizes):
         unknown.append(layer.name)
         return _whole(layer, inputs, sizes)
-    return fields
+    return fields._replace(shape=sizes)
 
 
-def _inside(parts: list[Any], fields: Fields, unknown: list[str]) -> Fields:
-    """Returns the fields after layers, one of which may be a whole model."""
-    for part in parts:
-        if _is_graph(part):
-            fields, _, names = _follow(functional(part), fields)
-            unknown += names
-        else:
-            shape = part.compute_output_shape((None, *fields.shape))[1:]
-            after = _by_rule(part, [fields], shape)
-            fields = after or _whole(part, [fields], shape)
-    return fields
+def _units(shape: Shape) -> Shape:
+    """Returns how the units of a tensor are arranged, see `Fields`."""
+    return tuple(shape[: 2 if len(shape) > 2 else 1])
 
 
-def _is_graph(layer: Any) -> bool:
-    """Tells whether a layer is a model whose layers can be followed."""
-    known = isinstance(layer, keras.Model) and getattr(layer, "inputs", None)
-    return bool(known) and len(layer.outputs) == 1
+def _united(inputs: Sequence[Fields]) -> Fields:
+    """Returns the fields of what sees the same unit of each of the inputs.
 
-
-def _by_rule(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
-    """Returns the fields of a layer's output, `None` of unknown layers.
-
-    Args:
-        layer: A layer, or an operation of `keras.ops`.
-        inputs: Fields of its inputs.
-        shape: Shape of its output without the batch.
+    Places are the mean of those of inputs that have some. A gate of the whole
+    map, as in squeeze and excitation, has none, and moves none.
     """
-    if getattr(layer, "data_format", None) == "channels_first":
-        return None
-    for kind in type(layer).__mro__:
-        if kind.__module__.startswith(("keras.", "tfcaps.")):
-            if kind.__name__ in _RULES:
-                return _RULES[kind.__name__](layer, inputs, shape)
-    return None
+    bounds = functools.reduce(np.minimum, [x.bounds for x in inputs])
+    placed = [x for x in inputs if x.step.any()] or inputs
+    start, step = np.mean([(x.start, x.step) for x in placed], axis=0)
+    return Fields(inputs[0].shape, bounds, start, step)
 
 
-def _middle(inputs: Sequence[Fields]) -> tuple[Array, Array]:
-    """Returns start and step of what unites fields at the same places.
-
-    They are the mean of those that have places. A gate of the whole map, as in
-    squeeze and excitation, has none, and moves none.
-    """
-    placed = [part for part in inputs if part.step.any()] or inputs
-    start, step = (
-        np.mean([getattr(part, name) for part in placed], axis=0)
-        for name in ("start", "step")
-    )
-    return start, step
+def _unknown(layer: Any, inputs: list[Fields], shape: Shape) -> None:
+    """Layers of which nothing is known."""
 
 
 def _same(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
@@ -378,63 +327,59 @@ def _same(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
 
 
 def _nowhere(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
-    """Layers whose elements see all of the inputs, and have no places."""
+    """Layers whose units see all of the inputs, and have no places."""
     ends = [fields.bounds.reshape(-1, 4).min(axis=0) for fields in inputs]
-    return Fields(np.broadcast_to(np.min(ends, axis=0), (*shape, 4)))
+    return Fields(shape, np.tile(np.min(ends, axis=0), (*_units(shape), 1)))
 
 
 def _whole(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
-    """Layers whose elements see all of the inputs, on a map of its places."""
+    """Layers whose units see all of the inputs, on a map of its places."""
     fields, first = _nowhere(layer, inputs, shape), inputs[0]
-    if len(shape) > 2 and first.shape[:2] == tuple(shape[:2]):
+    if fields.bounds.shape == first.bounds.shape:
         fields = fields._replace(start=first.start, step=first.step)
     return fields
 
 
 def _mixed(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
     """Layers whose elements along one or more axes depend on each other."""
-    (fields,), axes = inputs, np.ravel(getattr(layer, "axis", -1))
-    axes = axes % (len(fields.shape) + 1) - 1
-    keep = len(shape) == len(fields.shape)
-    bounds = fields.bounds.min(axis=tuple(axes.tolist()), keepdims=keep)
-    fields = fields._replace(bounds=np.broadcast_to(bounds, (*shape, 4)))
-    return Fields(fields.bounds) if min(axes) < 2 else fields
+    axes = np.ravel(getattr(layer, "axis", -1)) % (len(shape) + 1)
+    within = min(axes) > len(_units(shape))
+    return (_same if within else _whole)(layer, inputs, shape)
 
 
 def _merge(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
     if any(len(fields.shape) != len(shape) for fields in inputs):
         return None
-    bounds = functools.reduce(np.minimum, [x.bounds for x in inputs])
-    return Fields(bounds, *_middle(inputs))
-
-
-def _concatenate(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
-    axis = layer.axis % (len(shape) + 1) - 1
-    bounds = np.concatenate([fields.bounds for fields in inputs], axis)
-    return Fields(bounds, *_middle(inputs)) if axis > 1 else Fields(bounds)
+    axis = getattr(layer, "axis", -1) % (len(shape) + 1) - 1
+    if axis >= len(_units(shape)) or not hasattr(layer, "axis"):
+        return _united(inputs)
+    return Fields(shape, np.concatenate([x.bounds for x in inputs], axis))
 
 
 def _reshape(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
-    (fields,) = inputs
-    if math.prod(fields.shape) != math.prod(shape):
+    if inputs[0].bounds.shape[:-1] == _units(shape):
+        return inputs[0]
+    bounds, units = inputs[0].bounds.reshape(-1, 4), _units(shape)
+    each, left = divmod(math.prod(units), len(bounds))
+    if each and not left:
+        bounds = bounds.repeat(each, axis=0)
+    elif len(bounds) % math.prod(units) == 0:
+        bounds = bounds.reshape(math.prod(units), -1, 4).min(axis=1)
+    else:
         return None
-    bounds = fields.bounds.reshape(*shape, 4)
-    keeps_places = fields.shape[:2] == tuple(shape[:2])
-    return fields._replace(bounds=bounds) if keeps_places else Fields(bounds)
+    return Fields(shape, bounds.reshape(*units, 4))
 
 
 def _slid(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
     """Layers of windows; those of capsules may take poses and activations."""
     if len(shape) < 3 or layer.padding not in ("valid", "same"):
         return None
-    each = [fields.places() for fields in inputs]
-    bounds = functools.reduce(np.minimum, [x.bounds for x in each])
-    kernel = getattr(layer, "kernel_size", None) or layer.pool_size
-    strides = getattr(layer, "strides", 1)
-    dilation = getattr(layer, "dilation_rate", 1)
-    fields = Fields(bounds, *_middle(inputs))
-    fields = fields.windows(kernel, strides, layer.padding, dilation)
-    return fields.spread(shape)
+    return _united(inputs).windows(
+        getattr(layer, "kernel_size", None) or layer.pool_size,
+        getattr(layer, "strides", 1),
+        layer.padding,
+        getattr(layer, "dilation_rate", 1),
+    )
 
 
 def _conv_caps(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
@@ -448,7 +393,7 @@ def _conv_caps(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
         for size, stride in zip(layer.kernel_size, layer.strides, strict=True)
     ]
     for _ in range(layer.routing.iterations - 1):
-        fields = fields.places().windows(reach).spread(shape)
+        fields = fields.windows(reach)
     return fields
 
 
@@ -460,56 +405,55 @@ def _conv_caps_3d(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
 
 def _part_caps(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
     # Of all only one part stays.
-    return inputs[0].places().windows(layer.window).spread(shape)
+    return inputs[0].windows(layer.window)
 
 
-def _shifted(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
-    """Padding and cropping."""
-    fields = inputs[0].places()
-    cropped = getattr(layer, "cropping", None)
+def _padded(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
+    fields = inputs[0]
     for axis in (0, 1):
-        before = cropped[axis][0] if cropped else -layer.padding[axis][0]
-        taps = np.arange(shape[axis])[:, np.newaxis] + before
-        fields = fields.gathered(axis, taps, before, 1.0)
-    return fields.spread(shape)
+        before = layer.padding[axis][0]
+        taps = np.arange(shape[axis])[:, np.newaxis] - before
+        fields = fields.gathered(axis, taps, -before, 1.0)
+    return fields
 
 
 def _resized(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
     """Up-sampling and resizing."""
-    fields, how = inputs[0].places(), layer.interpolation
+    fields, how = inputs[0], layer.interpolation
     more = "antialias crop_to_aspect_ratio pad_to_aspect_ratio".split()
     if how not in ("nearest", "bilinear") or any(
         getattr(layer, name, False) for name in more
     ):
         return None
-    for axis, old in enumerate(fields.shape):
-        new = shape[axis]
+    for axis in (0, 1):
+        old, new = fields.bounds.shape[axis], shape[axis]
         positions = (np.arange(new) + 0.5) * old / new - 0.5
         below = np.floor(positions + (0.5 if how == "nearest" else 0.0))
         above = np.ceil(positions) if how == "bilinear" else below
         taps = np.stack([below, above], axis=-1).clip(0, old - 1).astype(int)
         fields = fields.gathered(axis, taps, positions[0], old / new)
-    return fields.spread(shape)
+    return fields
 
+
+# From a layer, the fields of its inputs, and the shape of its output without
+# the batch, to the fields of that; `None` if it is a case that is not known.
+_Rule = Callable[[Any, list[Fields], Shape], Fields | None]
 
 # Rules by the names of layers and of operations.
 _NAMES: dict[_Rule, str] = {
-    _same: "Activation ActivityRegularization AlphaDropout BatchNormalization "
-    "Dropout ELU GaussianDropout GaussianNoise Identity LeakyReLU "
-    "Normalization PReLU RandomBrightness RandomContrast RandomFlip "
-    "RandomRotation RandomTranslation RandomZoom ReLU Rescaling "
-    "SpatialDropout2D Abs Cast Negative Relu Sigmoid Sqrt Square",
-    _mixed: "Dense LayerNormalization Length RMSNormalization Softmax Squash "
+    _same: "Activation BatchNormalization Dropout ELU Identity LeakyReLU "
+    "Length Normalization PReLU ReLU Rescaling SpatialDropout2D Abs Cast "
+    "Negative Relu Sigmoid Sqrt Square",
+    _mixed: "Dense LayerNormalization RMSNormalization Softmax Squash "
     "UnitNormalization",
-    _merge: "Add Average Divide Maximum Minimum Multiply Subtract",
-    _slid: "AveragePooling2D AveragePooling3D Conv2D Conv3D DepthwiseConv2D "
-    "MaxPooling2D MaxPooling3D PrimaryCaps PrimaryMatrixCaps SeparableConv2D",
+    _merge: "Add Average Concatenate Divide Maximum Minimum Multiply Subtract",
+    _slid: "AveragePooling2D Conv2D DepthwiseConv2D MaxPooling2D PrimaryCaps "
+    "PrimaryMatrixCaps SeparableConv2D",
     _whole: "GroupNormalization",
     _nowhere: "ClassCaps GlobalAveragePooling2D GlobalMaxPooling2D",
-    _shifted: "Cropping2D Cropping3D ZeroPadding2D ZeroPadding3D",
+    _padded: "ZeroPadding2D ZeroPadding3D",
     _resized: "Resizing UpSampling2D",
     _reshape: "Flatten Reshape",
-    _concatenate: "Concatenate",
     _conv_caps: "ConvCaps",
     _conv_caps_3d: "ConvCaps3D",
     _part_caps: "PartCaps",

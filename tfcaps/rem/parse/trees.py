@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from tfcaps.graphs import clone_with_call, encoder, last_routed_layer
 from tfcaps.layers import ClassCaps
 from tfcaps.layers.routed import child_activations
-from tfcaps.ops import Tensor, check_levels, check_mode, quantize
+from tfcaps.ops import Tensor, check_mode, quantize
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
 from tfcaps.rem.finite import check_weights
 from tfcaps.rem.parse.couplings import (
@@ -74,14 +74,6 @@ class ParseTree:
         for edge in self.edges:
             reached[edge.layer][edge.child] = True
         return reached
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns everything, ready for JSON."""
-        return {
-            "activations": [a.tolist() for a in self.activations],
-            "roots": list(self.roots),
-            "edges": [edge._asdict() for edge in self.edges],
-        }
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -157,6 +149,16 @@ class Trees:
         names = [field.name for field in dataclasses.fields(self)]
         return {n: getattr(self, n) for n in names if n not in _SHARED}
 
+    def own(self, images: ArrayLike) -> Array:
+        """Returns the images of the trees as an array, one for each."""
+        images = np.asarray(images)
+        if len(images) != len(self):
+            raise ValueError(
+                "There must be one tree for each image. Received: "
+                f"{len(images)} images and {len(self)} trees."
+            )
+        return images
+
     @functools.cached_property
     def leaves(self) -> Array:
         """Number of children in the tree of each image, `[n]`, int64."""
@@ -170,10 +172,9 @@ class Trees:
     @functools.cached_property
     def slots(self) -> Array:
         """Whether each tree has a child of each type, `[n, t]`, bool."""
-        of_type = self.types[:, np.newaxis] == np.arange(self.num_types)
-        counts = self.in_tree.astype(np.float32) @ of_type.astype(np.float32)
-        slots: Array = counts > 0.5
-        return slots
+        types = range(self.num_types)
+        each = [self.in_tree[:, self.types == t].any(axis=1) for t in types]
+        return np.stack(each, axis=1)
 
     @functools.cached_property
     def type_codes(self) -> Array:
@@ -185,8 +186,7 @@ class Trees:
         hardly count.
         """
         by_place = self.codes.reshape(len(self), -1, self.num_types)
-        codes: Array = by_place.max(axis=1)
-        return codes
+        return np.asarray(by_place.max(axis=1))
 
     @property
     def has_places(self) -> bool:
@@ -215,12 +215,12 @@ class Trees:
         if roots is None:
             roots = np.unique(self.predicted).tolist()
         layers = *self.hidden, (self.activations, self.couplings)
-        return parse_tree(
-            [_mean(a) for a, _ in layers] + [_mean(self.lengths)],
-            [_mean(couplings) for _, couplings in layers],
-            roots,
-            threshold=self.thresholds or None,
+        activations, couplings = zip(*layers, strict=True)
+        means = keras.tree.map_structure(
+            lambda array: array.mean(axis=0, dtype="float64"),
+            ([*activations, self.lengths], [*couplings]),
         )
+        return parse_tree(*means, roots, threshold=self.thresholds or None)
 
 
 def trees(
@@ -309,8 +309,6 @@ def iter_trees(
     """Yields the `Trees` of each batch of images; all else is as in `trees`."""
     check_mode(mode)
     if levels is not None:
-        if not isinstance(levels, (Sequence, Mapping)):
-            check_levels(levels)
         model = quantize_couplings(model, levels, mode=mode)
     model = encoder(model)
     network = TreeNetwork(model, mode, layer)
@@ -412,11 +410,6 @@ def _joined(arrays: Sequence[Array]) -> Array:
     return np.concatenate(arrays)
 
 
-def _mean(array: Array) -> Array:
-    mean: Array = array.mean(axis=0, dtype=np.float64)
-    return mean
-
-
 class _Call(NamedTuple):
     """The inputs and outputs of a call of a layer."""
 
@@ -452,10 +445,9 @@ class TreeNetwork:
         mode: str = "midtread",
         layer: str | None = None,
     ):
-        copy, calls = connected_calls(network, last_routed_layer(network))
-        self.layers = [call.layer.name for call in calls]
         # What is below the chosen layer is hidden, what is above is followed.
-        self._chosen = number_of(layer, calls)
+        copy, calls, self._chosen = connected_calls(network, layer)
+        self.layers = [call.layer.name for call in calls]
         last, chosen = calls[-1], calls[self._chosen]
         shown = {"poses": last.poses, "couplings": last.couplings}
         outputs = shown_outputs(copy, shown)
@@ -531,16 +523,23 @@ class TreeNetwork:
 
 
 def connected_calls(
-    model: keras.Model, last: Any
-) -> tuple[keras.Model, list[_Call]]:
-    """Returns a copy of a model, and its last fully connected calls.
+    model: keras.Model, layer: str | None = None
+) -> tuple[keras.Model, list[_Call], int]:
+    """Returns a copy of a model, its fully connected calls, and a number.
 
-    These are the call of the last routed layer, and before it each `ClassCaps`
-    whose capsules are directly the children of the next one.
+    That is the place of `layer` among the calls, which are that of the last
+    routed layer, and before it those of each `ClassCaps` whose capsules are
+    directly the children of the next one.
+
+    Args:
+        model: A functional model, as `encoder` returns it, or its upper part.
+        layer: Name of one of the layers. Defaults to `None`, the last one.
 
     Raises:
-        ValueError: If the last routed layer makes no class capsules.
+        ValueError: If the last routed layer makes no class capsules, or `layer`
+            is none of those called.
     """
+    last = last_routed_layer(model)
     calls: dict[int, _Call] = {}  # by the poses that they made
 
     def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -567,25 +566,14 @@ def connected_calls(
         if before.couplings.shape[2] != found[0].couplings.shape[1]:
             break  # `compact` took capsules out
         found.insert(0, before)
-    return copy, found
-
-
-def number_of(layer: str | None, calls: Sequence[_Call]) -> int:
-    """Returns the place of a layer among connected calls, that of the last one.
-
-    Raises:
-        ValueError: If it is none of them.
-    """
-    names = [call.layer.name for call in calls]
-    if layer is None:
-        return len(names) - 1
-    if layer not in names:
+    names = [call.layer.name for call in found]
+    if layer is not None and layer not in names:
         raise ValueError(
             "`layer` must be the last routed layer, or a `tfcaps.layers."
             "ClassCaps` whose capsules are directly the children of the next "
             f"one, up to the last: one of {names}. Received: layer={layer!r}."
         )
-    return names.index(layer)
+    return copy, found, names.index(layer or last.name)
 
 
 class _Children(keras.layers.Layer):

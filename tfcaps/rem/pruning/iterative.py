@@ -1,9 +1,4 @@
-"""Iterative pruning guarded by the validation loss, as in the REM paper.
-
-After an epoch, the largest magnitude threshold is searched below which all
-weights can be set to zero without a higher loss on validation images. Together
-with `sensitivity_decay`, which shrinks weights in every step, this is LOBSTER.
-"""
+"""Iterative pruning guarded by the validation loss, as in the REM paper."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,10 +11,7 @@ from keras import ops
 from tfcaps.graphs import encoder
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches
 from tfcaps.rem.labels import class_of_each
-from tfcaps.rem.pruning.masks import (
-    magnitude_threshold,
-    target_variables,
-)
+from tfcaps.rem.pruning.masks import magnitude_threshold, target_variables
 from tfcaps.rem.pruning.pruning import Pruning, begin
 
 # The search ends when the threshold moves by less, or when the loss was the
@@ -39,6 +31,10 @@ def prune_iteratively(
     batch_size: int = 256,
 ) -> keras.Model:
     """Prepares a model for the REM paper's pruning during `fit`.
+
+    After an epoch, the largest magnitude threshold is searched below which all
+    weights can be set to zero without a higher loss on validation images. With
+    `sensitivity_decay`, which shrinks weights in every step, this is LOBSTER.
 
     Train with an optimiser that has the `sensitivity_decay` and with the
     callback `UpdatePruningStep()`, which prunes after each epoch; then call
@@ -74,20 +70,16 @@ def prune_iteratively(
           https://arxiv.org/abs/2011.09905
         - "Capsule Networks Do Not Need to Model Everything"
     """
-    if tolerance < 0.0:
-        raise ValueError(
-            f"`tolerance` must be at least 0. Received: tolerance={tolerance}."
-        )
-    if max_searches is not None and max_searches < 1:
-        raise ValueError(
-            "`max_searches` must be at least 1. Received: "
-            f"max_searches={max_searches}."
-        )
-    if max_sparsity is not None and not 0.0 <= max_sparsity < 1.0:
-        raise ValueError(
-            "`max_sparsity` must be at least 0 and less than 1. Received: "
-            f"max_sparsity={max_sparsity}."
-        )
+    for name, value, least, below in (
+        ("tolerance", tolerance, 0.0, math.inf),
+        ("max_searches", max_searches, 1, math.inf),
+        ("max_sparsity", max_sparsity, 0.0, 1.0),
+    ):
+        if value is not None and not least <= value < below:
+            raise ValueError(
+                f"`{name}` must be at least {least} and less than {below}. "
+                f"Received: {name}={value}."
+            )
     network = encoder(model)
     batches, _ = labelled_batches(validation_data, batch_size, network)
     data = [(x, np.asarray(y)) for x, y in batches if len(x)]
@@ -103,10 +95,7 @@ def prune_iteratively(
 
 
 class _LossGuarded(Pruning):
-    """Prunes what the validation loss does not need, after each epoch.
-
-    Attributes are the arguments of `prune_iteratively`.
-    """
+    """Prunes what the validation loss does not need, see above."""
 
     encoder: keras.Model
     data: Sequence[tuple[Any, Any]]
@@ -147,8 +136,7 @@ class _LossGuarded(Pruning):
     def _measure(self, model: keras.Model) -> tuple[float, float]:
         """Returns loss and accuracy on the validation data."""
         loss = _loss_of_lengths(model)
-        total, count = 0.0, 0
-        right = 0
+        total, count, right = 0.0, 0, 0
         for images, labels in self.data:
             lengths = self.encoder.predict_on_batch(images)
             value = ops.convert_to_numpy(ops.mean(loss(labels, lengths)))
@@ -195,10 +183,10 @@ def largest_threshold(
 
 def _loss_of_lengths(model: keras.Model) -> Any:
     loss = model.loss
-    if isinstance(loss, dict):
-        loss = loss.get("lengths", next(iter(loss.values())))
-    elif isinstance(loss, list | tuple):
-        loss = loss[0]
+    if isinstance(loss, dict) and "lengths" in loss:
+        loss = loss["lengths"]
+    elif isinstance(loss, dict | list | tuple):
+        loss = keras.tree.flatten(loss)[0]
     if loss is None:
         raise ValueError(
             "Compile the model with a loss: `prune_iteratively` needs one."

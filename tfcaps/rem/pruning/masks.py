@@ -1,36 +1,43 @@
-"""The weights that can be pruned, and the masks of those that survive."""
+"""The weights that can be pruned, the masks of survivors, and their share."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import keras
 import numpy as np
+from keras import ops
 from numpy.typing import NDArray
+
+from tfcaps.graphs import keep_pruned
 
 # Group -> name that its variables carry in Keras' and in our layers.
 _VARIABLE_NAMES = {"transformations": "transformation", "kernels": "kernel"}
 
 # What `--rem` prunes: never biases, never normalisation.
 DEFAULT_TARGETS = ("transformations", "kernels")
-SCOPES = ("tensor", "global")
 
 Weights = NDArray[np.floating]
 Mask = NDArray[np.bool_]
 
 
 def check_targets(targets: str | Sequence[str]) -> tuple[str, ...]:
-    """Returns `targets` as a tuple of known groups.
-
-    Raises:
-        ValueError: If a group is unknown or there is none.
-    """
+    """Returns `targets` as a tuple of known groups, of which there is one."""
     groups = (targets,) if isinstance(targets, str) else tuple(targets)
-    unknown = [group for group in groups if group not in _VARIABLE_NAMES]
-    if unknown or not groups:
+    if not groups or not set(groups) <= set(_VARIABLE_NAMES):
         raise ValueError(
             f"`targets` must name groups out of {sorted(_VARIABLE_NAMES)}. "
             f"Received: targets={targets!r}."
         )
     return groups
+
+
+def check_scope(scope: str, known: Sequence[str] = ("tensor", "global")) -> str:
+    """Returns `scope`, which must be one of those that are known."""
+    if scope not in known:
+        raise ValueError(
+            f"`scope` must be one of {tuple(known)}. Received: scope={scope!r}."
+        )
+    return scope
 
 
 def is_target(
@@ -41,17 +48,12 @@ def is_target(
     A layer that must not be pruned, such as `Decoder`, sets `prunable` of its
     weights to `False`.
     """
-    if not getattr(variable, "prunable", True):
-        return False
-    return any(variable.name == _VARIABLE_NAMES[group] for group in targets)
+    names = [_VARIABLE_NAMES[group] for group in targets]
+    return variable.name in names and getattr(variable, "prunable", True)
 
 
 def target_variables(variables: Iterable[Any]) -> list[Any]:
-    """Returns the variables that are pruned.
-
-    Raises:
-        ValueError: If there is none.
-    """
+    """Returns the variables that are pruned, of which there is at least one."""
     chosen = [variable for variable in variables if is_target(variable)]
     if not chosen:
         raise ValueError(
@@ -101,14 +103,12 @@ def magnitude_masks(
             f"`sparsity` must be in [0, 1]. Received: sparsity={sparsity}. "
             "Check the pruning schedule."
         )
-    check_scope(scope)
     magnitudes = [np.abs(array) for array in weights]
-    if scope == "tensor":
-        thresholds = [magnitude_threshold(m, sparsity) for m in magnitudes]
-    else:
-        together = np.concatenate([m.ravel() for m in magnitudes])
-        thresholds = [magnitude_threshold(together, sparsity)] * len(magnitudes)
-    return [m >= t for m, t in zip(magnitudes, thresholds, strict=True)]
+    if check_scope(scope) == "tensor":
+        return [m >= magnitude_threshold(m, sparsity) for m in magnitudes]
+    together = np.concatenate([m.ravel() for m in magnitudes])
+    threshold = magnitude_threshold(together, sparsity)
+    return [m >= threshold for m in magnitudes]
 
 
 def saliency_masks(
@@ -125,18 +125,58 @@ def saliency_masks(
     flat = np.zeros(together.size, dtype=bool)
     flat[np.argsort(-together, kind="stable")[:keep]] = True
     parts = np.split(flat, np.cumsum([s.size for s in saliencies])[:-1])
+    masks = []
     for part, saliency in zip(parts, saliencies, strict=True):
         if not part.any():
             part[np.argmax(saliency)] = True
-    return [
-        part.reshape(saliency.shape)
-        for part, saliency in zip(parts, saliencies, strict=True)
-    ]
+        masks.append(part.reshape(saliency.shape))
+    return masks
 
 
-def check_scope(scope: str) -> None:
-    """Raises `ValueError` if `scope` is unknown."""
-    if scope not in SCOPES:
-        raise ValueError(
-            f"`scope` must be one of {SCOPES}. Received: scope={scope!r}."
-        )
+def sparsity(model: keras.Model, *, scope: str = "targets") -> float:
+    """Returns the share of zeros among a model's parameters.
+
+    Args:
+        model: A built `keras.Model`.
+        scope: `"targets"` counts the weights that pruning can touch, `"paper"`
+            all parameters of the layers that have such a weight, biases too but
+            neither normalisation nor decoder, as the REM paper does, and
+            `"all"` every parameter of the model, a decoder's too (see
+            `encoder`). Defaults to `"targets"`.
+
+    Returns:
+        Float in [0, 1].
+
+    Raises:
+        ValueError: If an argument is unknown, or the model has no such weight.
+    """
+    check_scope(scope, ("targets", "paper", "all"))
+    keep_pruned(model)
+    variables = list(model.weights)
+    if scope != "all":
+        pruned = target_variables(variables)
+        variables = pruned if scope == "targets" else _beside(pruned, variables)
+    nonzero, total = count_parameters(variables)
+    if not total:
+        raise ValueError(f"The model {model.name!r} has no parameters.")
+    return 1.0 - nonzero / total
+
+
+def count_parameters(variables: Iterable[Any]) -> tuple[int, int]:
+    """Returns the numbers of parameters that are not zero, and of all."""
+    arrays = [ops.convert_to_numpy(variable) for variable in variables]
+    nonzero = sum(int(np.count_nonzero(array)) for array in arrays)
+    return nonzero, sum(array.size for array in arrays)
+
+
+def _beside(pruned: Sequence[Any], variables: Iterable[Any]) -> list[Any]:
+    """Returns the variables of layers that have one of the pruned weights.
+
+    A layer may have it in a convolution of its own, and a bias itself.
+    """
+    layers = set()
+    for variable in pruned:
+        path = variable.path
+        while path := path.rpartition("/")[0]:
+            layers.add(path)
+    return [v for v in variables if v.path.rpartition("/")[0] in layers]

@@ -15,6 +15,7 @@ All are driven by the callback `UpdatePruningStep` and end with `strip_pruning`.
 """
 
 import abc
+import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,6 +28,11 @@ from numpy.typing import NDArray
 from tfcaps.graphs import keep_pruned
 from tfcaps.ops import Tensor
 from tfcaps.rem.finite import check_weights
+from tfcaps.rem.pruning.masks import (
+    check_scope,
+    magnitude_masks,
+    target_variables,
+)
 
 Array = NDArray[Any]
 Schedule = Callable[[int], Any]
@@ -55,18 +61,19 @@ def strip_pruning(model: keras.Model) -> keras.Model:
         The same model.
     """
     pruning = getattr(model, "pruning", None)
-    if pruning is not None:
-        keep_pruned(model)
-        reached = pruning.reached()
-        pruning.detach(model)
-        model.pruning = None
-        if pruning.goal > reached + 0.01:
-            warnings.warn(
-                f"{reached:.1%} of the {pruning.counted} are pruned, not the "
-                f"{pruning.goal:.1%} of the schedule. Train until its end, "
-                "with the callback `tfcaps.rem.UpdatePruningStep()`.",
-                stacklevel=2,
-            )
+    if pruning is None:
+        return model
+    keep_pruned(model)
+    reached = pruning.reached()
+    pruning.detach(model)
+    model.pruning = None
+    if pruning.goal > reached + 0.01:
+        warnings.warn(
+            f"{reached:.1%} of the {pruning.counted} are pruned, not the "
+            f"{pruning.goal:.1%} of the schedule. Train until its end, with "
+            "the callback `tfcaps.rem.UpdatePruningStep()`.",
+            stacklevel=2,
+        )
     return model
 
 
@@ -146,15 +153,13 @@ class Pruning:
     # What `goal` and `reached` are shares of.
     counted = "weights"
 
-    def __init__(
-        self,
-        variables: Sequence[Any],
-        fills: Sequence[float] | None = None,
-    ):
+    def __init__(self, variables: Sequence[Any], fills: Sequence[float] = ()):
         self.variables = list(variables)
         self._weights = [
-            _Masked(variable, fills[k] if fills else 0.0)
-            for k, variable in enumerate(self.variables)
+            _Masked(variable, fill)
+            for variable, fill in itertools.zip_longest(
+                variables, fills, fillvalue=0.0
+            )
         ]
         self._optimizer: Any = None
         self.goal = 0.0  # the sparsity at the end, as far as that is known
@@ -303,18 +308,15 @@ class _Masked(keras.constraints.Constraint):
 class Scheduled(Pruning, abc.ABC):
     """Rewrites the masks when a schedule says so.
 
-    Args:
-        variables: The weights that can be pruned.
-        schedule: From the step, counted from 1, to the share that is pruned,
-            or as tfmot's to whether it is time and that share.
-        fills: As in `Pruning`.
+    That is a function from the step, counted from 1, to the share that is
+    pruned, or as tfmot's to whether it is time and that share.
     """
 
     def __init__(
         self,
         variables: Sequence[Any],
         schedule: Schedule,
-        fills: Sequence[float] | None = None,
+        fills: Sequence[float] = (),
     ):
         if not callable(schedule):
             raise ValueError(
@@ -352,3 +354,51 @@ class Scheduled(Pruning, abc.ABC):
             return None
         self._last_sparsity = value
         return value
+
+
+def prune_low_magnitude(
+    model: keras.Model,
+    pruning_schedule: Schedule,
+    *,
+    scope: str = "tensor",
+) -> keras.Model:
+    """Prepares a model for pruning during `fit`.
+
+    Kernels and transformations are pruned, biases never. Train with the
+    callback `UpdatePruningStep()`, which rewrites the masks when the schedule
+    says so; then call `strip_pruning`. The masks start with ones and live in
+    the optimiser: compile the model before or after this call, and
+    before restoring a checkpoint that was written during pruning.
+
+    Args:
+        model: A built `keras.Model`. It is changed in place.
+        pruning_schedule: tfmot's `PolynomialDecay` or `ConstantSparsity`, a
+            `keras.optimizers.schedules` object, or any function from the step
+            (counted from 1) to the sparsity. One that does not decide when to
+            prune, as tfmot's do, is followed at every step.
+        scope: `"tensor"` prunes the same share of each weight, `"global"`
+            compares magnitudes across weights. Defaults to `"tensor"`.
+
+    Returns:
+        The same model.
+
+    Raises:
+        ValueError: If an argument is out of range, or the model has no weight
+            to prune or is pruned already.
+
+    References:
+        - Zhu, Gupta, 2017, https://arxiv.org/abs/1710.01878
+    """
+    variables = target_variables(model.trainable_variables)
+    pruning = _LowMagnitude(variables, pruning_schedule)
+    pruning.scope = check_scope(scope)
+    return begin(model, pruning)
+
+
+class _LowMagnitude(Scheduled):
+    """Prunes the smallest magnitudes."""
+
+    scope = "tensor"
+
+    def masks_for(self, weights: Sequence[Any], target: float) -> list[Any]:
+        return list(magnitude_masks(weights, target, scope=self.scope))

@@ -11,22 +11,14 @@ from numpy.typing import NDArray
 from tfcaps.graphs import functional, of_same_kind
 from tfcaps.ops import Tensor
 from tfcaps.rem.batches import batches_of
-from tfcaps.rem.pruning.masks import (
-    saliency_masks,
-    target_variables,
-)
+from tfcaps.rem.pruning.masks import saliency_masks, target_variables
 from tfcaps.rem.pruning.pruning import Pruning, begin
 
-Array = NDArray[Any]
-
-# Of batches cut from arrays.
-_BATCH_SIZE = 256
+_BATCH_SIZE = 256  # of batches cut from arrays
 
 
 def prune_single_shot(
-    model: keras.Model,
-    batches: Any,
-    sparsity: float,
+    model: keras.Model, batches: Any, sparsity: float
 ) -> keras.Model:
     """Prunes a model once, before it is trained, and keeps the masks.
 
@@ -76,7 +68,7 @@ def prune_single_shot(
 
 def _saliencies(
     model: keras.Model, batches: Any, variables: Sequence[Any]
-) -> list[Array]:
+) -> list[NDArray[Any]]:
     """Returns the saliency of each weight; the model stays as it is."""
     whole = functional(model)
     # Of the same layers and losses, for an optimiser that leaves them alone.
@@ -101,10 +93,7 @@ def _saliencies(
         model.set_weights(before)
     if not optimizer.built:
         raise ValueError("`batches` must have at least one batch.")
-    return [
-        ops.convert_to_numpy(optimizer.saliency(variable))
-        for variable in variables
-    ]
+    return [ops.convert_to_numpy(optimizer.saliency(v)) for v in variables]
 
 
 class _Saliency(keras.optimizers.Optimizer):

@@ -1,5 +1,6 @@
 """Structured pruning: units of the smallest weights leave, on a schedule."""
 
+import bisect
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfcaps.graphs import encoder
-from tfcaps.rem.compaction.graph import Call, Units
+from tfcaps.rem.compaction.compact import Call, Units
 from tfcaps.rem.compaction.rules import Tied
 from tfcaps.rem.compaction.units import Ids, Mask, Slice, any_at
 from tfcaps.rem.multiply_adds import of_layer
@@ -71,12 +72,8 @@ def prune_structured(
 class UnitGroups:
     """The groups of units of a model that may leave, their weights and cost.
 
-    What a unit is, which units are tied and which weights are theirs say the
-    rules of `tfcaps.rem.compaction`, so that what is pruned here is what
-    `compact` removes.
-
-    Args:
-        model: A functional or sequential model; without its decoder.
+    The rules of `tfcaps.rem.compaction` say which these are, so that what is
+    pruned here is what `compact` removes. A decoder does not count.
 
     Attributes:
         sites: Number of the place of each group: those that the same layer
@@ -95,9 +92,8 @@ class UnitGroups:
         self._read: list[Slice] = []
         for call in units.calls:
             if (rule := call.rule) is not None:
-                of_outputs, of_inputs = (
-                    groups[ids[0]] for ids in (call.outputs, call.inputs)
-                )
+                of_outputs = groups[call.outputs[0]]
+                of_inputs = groups[call.inputs[0]]
                 self._add(rule.producer_slices(), of_outputs, self._made)
                 self._add(rule.consumer_slices(), of_inputs, self._read)
         self._costs = [_cost(c, groups) for c in units.calls if c.inputs]
@@ -126,9 +122,8 @@ class UnitGroups:
         masks = {id(v): np.ones(v.shape, bool) for v in self.variables}
         for s in self._made + self._read:
             if (mask := masks.get(id(s.variable))) is not None:
-                shape = [1] * mask.ndim
-                shape[s.axis] = -1
-                mask &= keep[s.units].reshape(shape)
+                along = np.moveaxis(mask, s.axis, -1)  # a view
+                along &= keep[s.units]
         return list(masks.values())
 
     def kept(self, masks: Sequence[Array]) -> Mask:
@@ -201,14 +196,13 @@ class _Structured(Scheduled):
         # What has left is at the bottom, whatever it scores.
         left = ~self.groups.kept(self.masks())
         order = self._order(np.where(left, -np.inf, scores))
-        low, high = int(left.sum()), len(order)
-        while low < high:  # the fewest more that are enough
-            middle = (low + high) // 2
-            if self._removed(self._without(order[:middle])) >= target:
-                high = middle
-            else:
-                low = middle + 1
-        return self.groups.masks(self._without(order[:low]))
+        fewest = bisect.bisect_left(
+            range(len(order)),
+            target,
+            lo=int(left.sum()),
+            key=lambda count: self._removed(self._without(order[:count])),
+        )
+        return self.groups.masks(self._without(order[:fewest]))
 
     def reached(self) -> float:
         return self._removed(self.groups.kept(self.masks()))
@@ -218,12 +212,10 @@ class _Structured(Scheduled):
         whole = self.groups.multiply_adds(np.ones(len(keep), bool))
         return 1.0 - self.groups.multiply_adds(keep) / whole
 
-    def _without(self, left: NDArray[np.integer]) -> Mask:
-        keep = np.ones(len(self.groups), bool)
-        keep[left] = False
-        return keep
+    def _without(self, left: Ids) -> Mask:
+        return ~np.isin(np.arange(len(self.groups)), left)
 
-    def _order(self, scores: Array) -> NDArray[np.integer]:
+    def _order(self, scores: Array) -> Ids:
         """Returns the groups that may leave, the first to leave first."""
         ranks = np.empty(len(scores))
         may_leave = np.ones(len(scores), bool)
