@@ -62,6 +62,7 @@ def make_parser() -> Parser:
     parser = seeds.make_parser("kanji", __doc__)
     add = parser.add_argument
     add("--samples", type=int, default=14_000, help="a tenth is held out")
+    add("--draw", type=Path, metavar="FILE", help="draw fifteen trees")
     add(
         "--keep",
         type=Path,
@@ -99,6 +100,9 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     kinds = seeds.names_of_types(seeds.named(trees, masks))
     frequent = np.bincount(masks.kinds[masks.kinds >= 0]).argmax()
     one = np.full_like(kinds, frequent)
+    if options.draw is not None:
+        names = np.array([*kanji.COMPONENTS.values(), "?"])[kinds]
+        draw(network, data, seed, names, options.draw)
     trees, masks = trees_of(network, pixels), data.masks
     found = seeds.named(trees, masks, kinds)
     chance = seeds.named(trees, masks, kinds, by_chance=True)
@@ -178,6 +182,32 @@ def plain_of(data: Any, config: Any, network: Any) -> Any:
     )
     train.fit(model, batches, [], config.epochs)
     return model
+
+
+def draw(network: Any, data: Any, seed: int, names: Any, path: Path) -> None:
+    """Draws the trees of ten characters, and the parts of five others.
+
+    The names of active parts that are in no tree stand in brackets.
+    """
+    from training.datasets import kanji
+
+    # Of every tenth class the first test image.
+    some = np.unique(data.test.labels, return_index=True)[1][::10]
+    (strange, of), _ = kanji.unseen(seed, 27)
+    images = np.concatenate([data.test.images[some], strange[:5] / 255.0])
+    trees = trees_of(network, images.astype("float32"))
+    told = trees.predicted[: len(some)]
+    titles = [data.class_names[k] for k in told]
+    titles += [
+        f"no class; is {kanji.read(kanji.UNSEEN[k]).name}" for k in of[:5]
+    ]
+    wrong = [*(told != data.test.labels[some]), *[False] * 5]
+    leaves: list[list[tuple[Any, str]]] = [[] for _ in images]
+    for n, k in np.argwhere(trees.activations > 0.5):
+        name = names[trees.types[k]]
+        name = name if trees.in_tree[n, k] else f"({name})"
+        leaves[n].append((trees.places[n, k], name))
+    seeds.draw_trees(path, images, titles, wrong, leaves)
 
 
 if __name__ == "__main__":

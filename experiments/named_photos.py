@@ -1,9 +1,9 @@
-"""Measures the named parts of photos, beside a plain linear head.
+"""Measures and draws the named parts of photos, beside a plain linear head.
 
 python experiments/named_photos.py runs/cats-1 runs/cats-2 --to results/photos
 
 measures finished runs of `training/run.py --rem --backbone` that differ by
-their seed, and writes named_parts.json and .md.
+their seed, writes named_parts.json and .md, and draws ten photos of the first.
 """
 
 import argparse
@@ -45,6 +45,7 @@ _COLUMNS = (
 )
 _ORDERS = 5  # in which types are exchanged
 _MOST = 2000  # photos
+_RIGHT, _WRONG = 6, 4  # of them are drawn
 
 
 def make_parser() -> Parser:
@@ -59,19 +60,30 @@ def make_parser() -> Parser:
 
 def run(options: argparse.Namespace) -> None:
     """Measures the runs, and writes the table."""
-    check_installed(data="sklearn PIL")
+    check_installed(data="sklearn PIL", viz="matplotlib")
     start_quietly()
     options.to.mkdir(parents=True, exist_ok=True)
     maps: dict[str, dict[str, Array]] = {}
     path = options.to / "named_parts"
-    rows = [measured(folder, maps) for folder in options.runs]
+    rows = []
+    for number, folder in enumerate(options.runs):
+        picture = None if number else path.with_suffix(".jpg")
+        rows.append(measured(folder, maps, picture))
     path.with_suffix(".json").write_text(json.dumps(rows, indent=1) + "\n")
     write_tables(path.with_suffix(".md"), table(rows, _COLUMNS))
     print(table(rows, _COLUMNS))
 
 
-def measured(run: Path, maps: dict[str, dict[str, Array]]) -> dict[str, Any]:
-    """Measures a run; `maps` are the features of data sets, kept for others."""
+def measured(
+    run: Path, maps: dict[str, dict[str, Array]], picture: Path | None
+) -> dict[str, Any]:
+    """Measures a run.
+
+    Args:
+        run: Its folder.
+        maps: The features of each data set, which are computed once.
+        picture: Where photos are drawn, if they are.
+    """
     from tfcaps import rem
     from training import datasets, features
     from training.folder import RunFolder
@@ -96,6 +108,8 @@ def measured(run: Path, maps: dict[str, dict[str, Array]]) -> dict[str, Any]:
     trees = rem.trees(head, images, couplings=False)
     used = rem.faithfulness(head, (images, labels))
     in_map, in_map_random = blanked(head, images, trees)
+    if picture is not None:
+        draw(folder, data.test.take(order), data.class_names, trees, picture)
     return {
         "dataset": config.dataset,
         "seed": config.seed,
@@ -175,6 +189,26 @@ def linear(train: Any, test: Any) -> float:
     )
     model.fit(pooled(train.images), train.labels)
     return float(100 * model.score(pooled(test.images), test.labels))
+
+
+def draw(folder: Any, photos: Any, classes: Any, trees: Any, to: Path) -> None:
+    """Draws ten photos, not chosen but for being right or wrong."""
+    from training.figures import names_of_types
+
+    wrong = trees.predicted != photos.labels
+    rows = [*np.flatnonzero(~wrong)[:_RIGHT], *np.flatnonzero(wrong)[:_WRONG]]
+    names = names_of_types(folder, trees.num_types)
+    titles, leaves = [], []
+    for k in rows:
+        title = f"{classes[trees.predicted[k]]} {trees.lengths[k].max():.2f}"
+        is_wrong = f", is a {classes[photos.labels[k]]}" if wrong[k] else ""
+        titles.append(title + is_wrong)
+        own = np.flatnonzero(trees.in_tree[k])
+        leaves.append(
+            [(trees.places[k, c], names[trees.types[c]]) for c in own]
+        )
+    images = photos.images[np.array(rows)]
+    seeds.draw_trees(to, images, titles, wrong[rows], leaves)
 
 
 if __name__ == "__main__":

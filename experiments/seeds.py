@@ -5,7 +5,7 @@ A row of measures is added to <name>.jsonl, and <name>.md made of all rows.
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -135,3 +135,29 @@ def of_types(found: Any, chance: Any) -> Row:
         "found_once": 100 * found.found_once,
         "leaves": found.leaves,
     }
+
+
+def draw_trees(
+    path: Path,
+    images: Any,
+    titles: Sequence[str],
+    wrong: Sequence[bool],
+    leaves: Sequence[Sequence[tuple[Any, str]]],
+) -> None:
+    """Draws images and their leaves, each a place and what it is called.
+
+    Wrong titles are red.
+    """
+    from tfcaps.viz.drawing import in_rows, picture, show
+
+    page, panels = in_rows(len(images), 10.0, 0.0, 2.5)
+    style: Any = {"color": "w", "ha": "center", "va": "center", "fontsize": 8}
+    style["bbox"] = {"fc": "tab:blue", "ec": "none", "alpha": 0.7, "pad": 1}
+    for panel, image, title, is_wrong, own in zip(
+        panels, images, titles, wrong, leaves, strict=True
+    ):
+        show(panel, picture(image))
+        panel.set_title(title, fontsize=9, color="crimson" if is_wrong else "k")
+        for (row, column), text in own:
+            panel.text(column, row, text, **style)
+    page.savefig(path, dpi=80)

@@ -66,12 +66,13 @@ def make_parser() -> Parser:
     add("--samples", type=int, default=6000, help="images, 60 a character")
     add("--tested", type=int, default=500, help="images that are measured")
     add("--keep", type=Path, metavar="FOLDER", help="networks are saved there")
+    add("--draw", type=Path, metavar="FILE", help="draw a tree")
     return parser
 
 
 def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     """Trains a network of one seed, and measures it."""
-    from tfcaps import rem
+    from tfcaps import rem, viz
     from training.datasets import kanji
 
     def drawn(count: int, number: int, **some: Any) -> tuple[Any, Any, Any]:
@@ -125,6 +126,12 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     trees = trees_of(strange)
     trees = dataclasses.replace(trees, in_tree=trees.activations > 0.5)
     row["unseen"] = 100 * seeds.named(trees, masks, kinds).parts_named
+    if options.draw is not None:
+        number = int(np.random.default_rng(seed).integers(len(images)))
+        title = kanji.read(kanji.CHARACTERS[labels[number]]).name
+        some = images[number : number + 1]
+        tree = rem.trees(network, some).parse_tree()
+        viz.parse_tree({title: tree}, images=some).save(options.draw)
     return row
 
 

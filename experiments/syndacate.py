@@ -70,6 +70,7 @@ def make_parser() -> Parser:
     add("--epochs", type=int, default=8)
     add("--train", type=int, default=300, help="training images")
     add("--test", type=int, default=500)
+    add("--draw", type=Path, metavar="FILE", help="draw ten trees")
     return parser
 
 
@@ -106,6 +107,8 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     kinds = np.where(parts.any(axis=(2, 3)), masks.kinds, -1)
     masks = dataclasses.replace(masks, parts=parts, kinds=kinds)
     trees = rem.trees(network, seen, couplings=False)
+    if options.draw is not None:
+        draw(data, others, view, trees, options.draw)
     found = seeds.named(trees, masks)
     no_x = np.flatnonzero(truth != data.class_names.index("X"))
     every = dataclasses.replace(trees, in_tree=np.ones_like(trees.in_tree))
@@ -295,6 +298,25 @@ def plain(
         lengths = network.predict(tested, verbose=0)
         accuracies[name] = seeds.right(lengths, data.test.labels)
     return accuracies
+
+
+def draw(data: Any, letters: Any, view: Any, trees: Any, path: Path) -> None:
+    """Draws the trees of ten images drawn at random."""
+    some = np.random.default_rng(0).permutation(len(view))[:10]
+    predicted = trees.predicted[some]
+    leaves = []
+    for n in some:
+        own = trees.in_tree[n]
+        places = (trees.places[n, own] - lines.MIDDLE) @ view[n].T
+        names = map(str, trees.types[own])
+        leaves.append([*zip(places + letters.middles[n], names, strict=True)])
+    seeds.draw_trees(
+        path,
+        data.test.images[some],
+        [data.class_names[j] for j in predicted],
+        predicted != data.test.labels[some],
+        leaves,
+    )
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import markdown_table
 from experiments import (
     experiment,
     kanji,
+    named_parts,
     part_types,
     seeds,
     strokes,
@@ -193,12 +194,17 @@ def test_tables_in_the_repository_are_those_of_its_runs(path, tmp_path):
 def test_pages_of_named_parts_have_the_tables_of_their_rows(tmp_path):
     folder = tmp_path / "named_parts"
     shutil.copytree(RESULTS / "named_parts", folder)
-    for script in (kanji, part_types, strokes, syndacate):
-        page = folder / f"{script.PAGE.name}.md"
-        before = page.read_text("utf-8")
+    scripts = [
+        script.PAGE for script in (kanji, part_types, strokes, syndacate)
+    ]
+    pages = [folder / f"{n}.md" for n in ("table", *(s.name for s in scripts))]
+    before = [page.read_text("utf-8") for page in pages]
+    for page in pages:
         markdown_table.write_tables(page, "| x |")
-        script.PAGE.write(folder)
-        assert page.read_text("utf-8") == before
+    named_parts.run(named_parts.make_parser().parse_args([str(folder)]))
+    for script in scripts:
+        script.write(folder)
+    assert [page.read_text("utf-8") for page in pages] == before
 
 
 def test_a_row_for_each_seed_is_added_and_words_stay(tmp_path, monkeypatch):
