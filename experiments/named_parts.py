@@ -21,7 +21,7 @@ if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from cli import Parser, UserError, run_command
+from cli import Parser, run_command
 from markdown_table import markdown, write_tables
 from training import tables
 from training.tables import TITLES, Column
@@ -62,19 +62,10 @@ def make_parser() -> Parser:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Writes the tables: means over seeds, and each seed.
-
-    Raises:
-        UserError: If there are no runs.
-    """
+    """Writes the tables: means over seeds, and each seed."""
     folder = options.folder
-    if not (folder / tables.FILE_NAME).is_file():
-        raise UserError(
-            f"there is no {folder / tables.FILE_NAME}: collect runs "
-            "with training/tables.py --to."
-        )
     groups: dict[tuple[str, str], dict[int, Mapping[str, Any]]] = {}
-    for each in tables.read(folder):
+    for each in tables.read_file(folder / tables.FILE_NAME):
         dataset = each.parts["config"]["dataset"]
         for name, model in each.parts["rem"]["models"].items():
             groups.setdefault((dataset, TITLES[name]), {})[each.seed] = model
