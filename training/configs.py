@@ -73,6 +73,12 @@ def setting(default: Any, about: str, *limits: Any, **more: Any) -> Any:
     return dataclasses.field(default=default, metadata={"setting": known})
 
 
+def _weight(default: float, of: str) -> Any:
+    """Returns the field of a loss's weight, which older files did not have."""
+    about = f"weight of the loss for {of}; 0 for none"
+    return setting(default, about, (0.0, 1e6), before=0.0)
+
+
 # ------------------------------------------------------ what flags are read by
 
 
@@ -137,17 +143,13 @@ class DataSettings:
         False,
         "leave out and list pictures that cannot be read or have two classes",
     )
-    # Mean of each channel, subtracted inside the network; none for 0.
-    mean: tuple[float, ...] = ()
-    # Standard deviation of each channel.
-    std: tuple[float, ...] = ()
-    # Take mean and deviation from the training images instead.
-    measured: bool = False
+    mean: tuple[float, ...] = ()  # of each channel; the network subtracts it
+    std: tuple[float, ...] = ()  # deviation, by which it divides
+    measured: bool = False  # take both from the training images instead
     shift: int = setting(
         2, "largest random shift of a training image, in pixels", _FROM_0
     )
-    # Side of a random part; the middle is tested.
-    crop: int | None = None
+    crop: int | None = None  # side of a random part; the middle is tested
     rotation: float = setting(
         0.0,
         "largest random rotation of a training image, in degrees",
@@ -160,14 +162,10 @@ class DataSettings:
         read=_factors,
         metavar="LOW,HIGH",
     )
-    # Comes in from outside an image: "black", or "edge", the nearest pixel.
-    fill: str = "black"
-    # Lowest and highest factor of an image.
-    brightness: tuple[float, ...] = ()
-    # Most that is added to an image or subtracted.
-    brightness_delta: float = 0.0
-    # Lowest and highest factor of the distance from its mean.
-    contrast: tuple[float, ...] = ()
+    fill: str = "black"  # what is outside; or "edge", the nearest pixel
+    brightness: tuple[float, ...] = ()  # lowest and highest factor of an image
+    brightness_delta: float = 0.0  # most that is added or subtracted
+    contrast: tuple[float, ...] = ()  # factors of the distance from the mean
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -216,8 +214,7 @@ class TrainingSettings:
         128, "images in a step, over all replicas", _FROM_1
     )
     learning_rate: float = setting(2e-3, "of Adam at first", (0.0, 1e3))
-    # Factor of the rate from epoch to epoch; or a cosine to 0.
-    learning_rate_decay: float | None = None
+    learning_rate_decay: float | None = None  # by epoch, or a cosine to 0
     # Epochs without a lower validation loss that end a training; the baseline
     # is then that of the lowest, REM that of the last, as in the paper.
     patience: int | None = None
@@ -261,9 +258,7 @@ class RemSettings:
         read=_levels,
         metavar="N",
     )
-    # Rounding of the couplings, "midtread" or "midrise", see
-    # `tfcaps.rem.quantize`.
-    mode: str = "midtread"
+    mode: str = "midtread"  # or "midrise", see `tfcaps.rem.quantize`
     rem_epochs: int | None = setting(
         None, "passes of REM over the images (default: as --epochs)", _FROM_1
     )
@@ -289,42 +284,26 @@ class RemSettings:
         "more, but may prune less; structured removes it of the multiply-adds",
         (0.0, 0.999),
     )
-    # Share of the training at which pruning begins.
-    pruning_begin: float = 0.0
-    # Share at which it ends; one_shot is half way between.
-    pruning_end: float = 0.6
-    # Passes over the validation images an epoch.
+    pruning_begin: float = 0.0  # share of the training
+    pruning_end: float = 0.6  # the same; one_shot is half way between
+    # Of iterative: passes over the validation images an epoch, and their
+    # accuracy below which it prunes nothing.
     max_searches: int = 12
-    # Validation accuracy below which it prunes nothing.
     min_accuracy: float = 0.0
     decay: float = setting(
         0.0, "rate of the paper's sensitivity-gated decay; 0 for none", _SHARE
     )
-    # Power of its polynomial to 0; 0 keeps the rate.
-    decay_power: float = 2.0
-    # The decay's factor from epoch to epoch instead.
-    decay_factor: float | None = None
-    # Groups of weights that decay.
-    decay_targets: tuple[str, ...] = ("transformations",)
-    coupling_spread: float = setting(
+    decay_power: float = 2.0  # of its polynomial to 0; 0 keeps the rate
+    decay_factor: float | None = None  # from epoch to epoch instead
+    decay_targets: tuple[str, ...] = ("transformations",)  # groups of weights
+    coupling_spread: float = _weight(
         1.0,
-        "weight of the loss for different couplings in images of one class, "
-        "see `tfcaps.losses.CouplingLoss`; 0 for none",
-        (0.0, 1e6),
-        before=0.0,
+        "different couplings in images of one class, see "
+        "`tfcaps.losses.CouplingLoss`",
     )
-    coupling_polarization: float = setting(
-        0.6,
-        "weight of the loss for couplings of neither 0 nor 1; 0 for none",
-        (0.0, 1e6),
-        before=0.0,
-    )
-    coupling_crowding: float = setting(
-        2.0,
-        "weight of the loss for more than --coupling-share of the children in "
-        "a class's tree; 0 for none",
-        (0.0, 1e6),
-        before=0.0,
+    coupling_polarization: float = _weight(0.6, "couplings of neither 0 nor 1")
+    coupling_crowding: float = _weight(
+        2.0, "more than --coupling-share of the children in a class's tree"
     )
     coupling_share: float = setting(
         0.5, "share of the children that a class may have, 0 to 1", _SHARE
@@ -332,16 +311,13 @@ class RemSettings:
     coupling_types: bool = setting(
         False, "compare the types of capsules in a tree, wherever they are"
     )
-    counterfactual_necessity: float = setting(
+    counterfactual_necessity: float = _weight(
         0.0,
-        "weight of the loss for a class that stays without its tree, see "
-        "`tfcaps.losses.CounterfactualLoss`; 0 for none",
-        (0.0, 1e6),
+        "a class that stays without its tree, see "
+        "`tfcaps.losses.CounterfactualLoss`",
     )
-    counterfactual_sufficiency: float = setting(
-        0.0,
-        "weight of the loss for a class that its tree alone does not tell",
-        (0.0, 1e6),
+    counterfactual_sufficiency: float = _weight(
+        0.0, "a class that its tree alone does not tell"
     )
     coupling_ramp: float = setting(
         1.0,

@@ -8,7 +8,6 @@ The budget is counted in steps, and not in passes over pictures, of which there
 may be few. Pruning and the ramps of losses are shares of it.
 """
 
-import dataclasses
 import math
 from pathlib import Path
 from typing import Any
@@ -50,7 +49,7 @@ def load(
     if backbone is not None and names_parts:
         return presets.on_backbone(load(dataset))
     if dataset in presets.PARTS and not names_parts:
-        return dataclasses.replace(presets.figures(), dataset=dataset)
+        return Config(dataset=dataset, **presets.FIGURES)
     if dataset in presets.PARTS or (dataset == "kanji" and names_parts):
         return presets.constellation(Config(dataset=dataset))
     if dataset == "digits" and model != presets.CONSTELLATION:
@@ -98,7 +97,7 @@ def of_pictures(dataset: str, model: str | None = None) -> Config | None:
     }
     if model not in (None, MODEL, _PHOTOS):
         return presets.with_losses(Config(**settings), model)
-    return dataclasses.replace(presets.milder(), model=own_model, **settings)
+    return Config(**(presets.PICTURES | settings | {"model": own_model}))
 
 
 def about_pictures(config: Config) -> str | None:

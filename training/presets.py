@@ -207,49 +207,38 @@ def on_backbone(config: Config) -> Config:
     )
 
 
-def figures() -> Config:
-    """Returns the settings for figures, of a network whose trees are maps."""
-    return Config(
-        dataset="figures",
-        model="parts_capsnet",
-        epochs=20,
-        batch_size=64,
-        learning_rate=3e-3,
-        shift=0,
-        sharpness_start=15.0,
-        final_sparsity=0.6,
-        pruning_begin=0.2,
-        pruning_end=0.8,
-        coupling_spread=0.7,
-        coupling_polarization=0.3,
-        coupling_crowding=4.0,
-        coupling_share=0.25,
-        coupling_types=True,
-        counterfactual_necessity=1.0,
-        counterfactual_sufficiency=1.0,
-    )
-
-
-def milder() -> Config:
-    """Returns those for figures with weaker losses and a warm start.
-
-    Few pictures of a class say little of what they have in common, and sharp
-    routing from the start lets no gradient through for long.
-    """
-    return dataclasses.replace(
-        figures(),
-        sharpness_start=1.0,
-        coupling_spread=0.05,
-        coupling_polarization=0.1,
-        coupling_crowding=1.0,
-        counterfactual_necessity=0.25,
-        counterfactual_sufficiency=0.25,
-        final_sparsity=0.5,
-        warm_start=True,
-    )
-
-
-# Pictures whose objects may be anywhere, in any light.
+# Of a network whose trees are maps, on figures.
+FIGURES: dict[str, Any] = {
+    "model": "parts_capsnet",
+    "epochs": 20,
+    "batch_size": 64,
+    "learning_rate": 3e-3,
+    "shift": 0,
+    "sharpness_start": 15.0,
+    "final_sparsity": 0.6,
+    "pruning_begin": 0.2,
+    "pruning_end": 0.8,
+    "coupling_spread": 0.7,
+    "coupling_polarization": 0.3,
+    "coupling_crowding": 4.0,
+    "coupling_share": 0.25,
+    "coupling_types": True,
+    "counterfactual_necessity": 1.0,
+    "counterfactual_sufficiency": 1.0,
+}
+# Those with weaker losses and a warm start, for pictures: few of a class say
+# little of what they have in common, and sharp routing from the start lets no
+# gradient through for long. Their objects may be anywhere, in any light.
+PICTURES: dict[str, Any] = FIGURES | {
+    "sharpness_start": 1.0,
+    "coupling_spread": 0.05,
+    "coupling_polarization": 0.1,
+    "coupling_crowding": 1.0,
+    "counterfactual_necessity": 0.25,
+    "counterfactual_sufficiency": 0.25,
+    "final_sparsity": 0.5,
+    "warm_start": True,
+}
 ANY_VIEW: dict[str, Any] = {
     "measured": True,
     "zoom": (0.8, 1.25),
@@ -261,19 +250,17 @@ ANY_VIEW: dict[str, Any] = {
 
 def photos(dataset: str) -> Config:
     """Returns the settings for photos that have a name, large and coloured."""
-    return dataclasses.replace(
-        milder(),
-        dataset=dataset,
-        model=PHOTOS,
-        epochs=PHOTO_EPOCHS[dataset],
-        batch_size=32,
-        learning_rate=1e-3,
-        resize=PHOTO_SIDE,
-        shift=6,
-        flip=True,
-        rotation=10.0,
-        **ANY_VIEW,
-    )
+    own = {
+        "model": PHOTOS,
+        "epochs": PHOTO_EPOCHS[dataset],
+        "batch_size": 32,
+        "learning_rate": 1e-3,
+        "resize": PHOTO_SIDE,
+        "shift": 6,
+        "flip": True,
+        "rotation": 10.0,
+    }
+    return Config(dataset=dataset, **(PICTURES | ANY_VIEW | own))
 
 
 # ----------------------------------------------- `--recipe paper`, for any data

@@ -196,3 +196,36 @@ def test_channel_statistics_are_of_pixels_in_0_to_1():
     mean, std = datasets.channel_statistics(pixels)
     assert mean == (0.5, 1.0) and std == (0.5, 0.0)
     assert datasets.channel_statistics(pixels / 255.0) == (mean, std)
+
+
+# ---------------------------------------------------------- images in memory
+
+BYTES = np.arange(0, 256, 17, dtype=np.uint8).reshape(4, 2, 2, 1)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [slice(None), slice(1, 3), np.array([3, 0]), np.eye(4, dtype=bool)[1]],
+)
+@pytest.mark.parametrize("kind", [np.uint8, np.float16, np.float32, np.float64])
+def test_what_is_taken_is_float32_in_0_to_1(kind, rows):
+    pixels = BYTES if kind == np.uint8 else (BYTES / 255).astype(kind)
+    split = images.Split(images.Images(pixels), np.arange(4))
+    taken = split.images[rows]
+    assert taken.dtype == np.float32
+    wanted = pixels[rows].astype(np.float32)
+    if kind == np.uint8:
+        wanted = wanted / np.float32(255)
+    np.testing.assert_array_equal(taken, wanted)
+    assert split.images.pixels is pixels
+    # Others stay as they were read, with their labels.
+    some = split.take(rows)
+    assert some.images.pixels.dtype == kind
+    np.testing.assert_array_equal(some.images.pixels, pixels[rows])
+    np.testing.assert_array_equal(some.labels, np.arange(4)[rows])
+    assert some.images.shape == (len(some.labels), 2, 2, 1)
+
+
+def test_other_numbers_are_no_pixels():
+    with pytest.raises(TypeError, match="uint8, or floats.*int64"):
+        images.Images(np.zeros((1, 2, 2, 1), np.int64))
