@@ -123,7 +123,7 @@ FLAGS = [
         "`backbone` must be a built model from images",
     ),
     ("run --decay 0.1", "--decay need --rem, as only REM uses them"),
-    ("run --pruning snip --no-baseline", "--pruning, --no-baseline need --rem"),
+    ("run --pruning snip --no-baseline", "--no-baseline, --pruning need --rem"),
     ("run --shift 8 --dataset digits", "--shift 8 can move images of 8x8 "),
     ("run --zoom 0.8", "'0.8' is not two factors, the lower one first"),
     ("run --zoom 1.25,0.8", "is not two factors, the lower one first"),
