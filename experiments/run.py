@@ -88,20 +88,19 @@ def _check(options: argparse.Namespace) -> None:
 
 def _load() -> Callable[[argparse.Namespace], None]:
     start_quietly()
-    from experiments import table  # noqa: F401
+    from experiments import folder  # noqa: F401
 
     return work
 
 
 def work(options: argparse.Namespace) -> None:
     """Runs what is not finished, or writes tables alone."""
-    from experiments import table
     from experiments.folder import ExperimentFolder
 
     if options.name is None:
         paths = [p for p in options.tables if (p / "experiment.json").exists()]
         for path in paths:
-            table.write(ExperimentFolder.open(path))
+            ExperimentFolder.open(path).write_table()
             print(path / "table.md")
         if not paths:
             raise UserError("no folder of --tables has an experiment.json.")
@@ -120,7 +119,7 @@ def work(options: argparse.Namespace) -> None:
         if run.record is None:  # it may have ended unseen
             folder.add(run)
     # It compares settings, and shows what is still to be run.
-    table.write(folder)
+    folder.write_table()
     wanted = folder.runs(options.only)
     to_do = [run for run in wanted if run.record is None]
     print(f"{len(wanted)} runs, {len(to_do)} to do", flush=True)
@@ -135,8 +134,8 @@ def work(options: argparse.Namespace) -> None:
         if subprocess.run([sys.executable, str(_COMMAND), *flags]).returncode:
             failed.append(str(run))
         folder.add(run)
-        table.write(folder)
-    print(f"\n{table.write(folder)}\ntable: {folder.path}/table.md")
+        folder.write_table()
+    print(f"\n{folder.write_table()}\ntable: {folder.path}/table.md")
     if failed:
         raise UserError(
             f"{len(failed)} of {len(wanted)} runs failed, and said above why: "

@@ -96,23 +96,6 @@ def test_data_sets_say_what_they_lack(dataset, module, extra, monkeypatch):
         datasets.load(dataset)
 
 
-@pytest.mark.parametrize("backend", ["jax", "tensorflow"])
-def test_a_missing_backend_is_named(backend, tmp_path):
-    (tmp_path / "keras.py").write_text(f"import {backend}\n")
-    code = f"import sys; sys.modules['{backend}'] = None; import tfcaps"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
-    )
-    assert done.returncode == 1
-    assert done.stderr.endswith(
-        f"ImportError: The backend {backend} is not installed. Run: pip "
-        f'install "tfcaps[{backend}]"\n'
-    )
-
-
 @pytest.mark.slow
 def test_the_package_needs_its_core_alone(tmp_path):
     hidden = (

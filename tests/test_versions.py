@@ -21,9 +21,29 @@ def test_the_range_is_that_of_the_package():
     assert f"\n    keras>={first},<{end}\n" in setup
 
 
-@pytest.mark.parametrize("version", ["2.15.0", "3.3.1", "4.0.0rc1"])
-def test_importing_with_another_keras_is_the_clear_error(version, tmp_path):
-    (tmp_path / "keras.py").write_text(f"__version__ = {version!r}\n")
+NO_BACKEND = 'The backend {0} is not installed. Run: pip install "tfcaps[{0}]"'
+
+
+@pytest.mark.parametrize(
+    ("keras", "said"),
+    [
+        *(
+            (
+                f"__version__ = {version!r}",
+                "tfcaps works with keras >= 3.12, < 4. Found: keras "
+                f'{version}. Run: pip install "keras>=3.12,<4"',
+            )
+            for version in ("2.15.0", "3.3.1", "4.0.0rc1")
+        ),
+        *(
+            (f"import sys; sys.modules[{name!r}] = None; import {name}",
+             NO_BACKEND.format(name))
+            for name in ("jax", "tensorflow")
+        ),
+    ],
+)  # fmt: skip
+def test_another_keras_or_a_missing_backend_is_named(keras, said, tmp_path):
+    (tmp_path / "keras.py").write_text(f"{keras}\n")
     done = subprocess.run(
         [sys.executable, "-c", "import tfcaps"],
         capture_output=True,
@@ -32,11 +52,7 @@ def test_importing_with_another_keras_is_the_clear_error(version, tmp_path):
         env={"PYTHONPATH": f"{tmp_path}:{ROOT}", "PATH": ""},
     )
     assert done.returncode == 1
-    *_, last = done.stderr.strip().splitlines()
-    assert last == (
-        "ImportError: tfcaps works with keras >= 3.12, < 4. Found: keras "
-        f'{version}. Run: pip install "keras>=3.12,<4"'
-    )
+    assert done.stderr.endswith(f"\nImportError: {said}\n")
 
 
 def test_a_file_takes_the_place_of_the_old_one(tmp_path):

@@ -14,7 +14,7 @@ from cli import UserError
 from tfcaps import rem, viz
 from tfcaps.layers import perturb_dimensions
 from tfcaps.rem import Report
-from tfcaps.rem.maps import tree_maps
+from tfcaps.rem.maps import saliency_map
 from training.batches import Batches
 from training.configs import Config
 from training.datasets import Data
@@ -122,10 +122,13 @@ def of_models(
             TITLES[name]: {
                 "lengths": shown.lengths,
                 "classes": shown.predicted,
-                "saliency": tree_maps(shown, rem.receptive_fields(model)),
+                "saliency": keras.ops.convert_to_numpy(
+                    saliency_map(shown.activations, shown.towards, fields)
+                ),
             }
             for name, model in models.items()
             for shown in [each[TITLES[name]][of_each]]
+            for fields in [rem.receptive_fields(model)]
         }
         drawing = viz.saliency(
             images[first], maps, labels=classes[first], class_names=names

@@ -16,8 +16,7 @@ from experiments import (
     strokes,
     syndacate,
 )
-from experiments import table as experiment_table
-from experiments.folder import ExperimentFolder
+from experiments.folder import ExperimentFolder, parse
 from tests.experiment_runs import ALL, call, cells, row
 from tests.training.test_run import tiny_data
 from training import datasets, networks, results
@@ -66,16 +65,16 @@ def test_printed_numbers_are_read_and_nothing_else():
     for text, value in (
         ("92.76 ± 0.21", 92.76), ("0", 0.0), ("6.8M", 6.8e6), ("161k", 161e3),
     ):  # fmt: skip
-        assert experiment_table.parse(text) == value
+        assert parse(text) == value
     for text in ("", "-", "about 3", "3 ±", "3%"):
         with pytest.raises(ValueError, match="must be a printed number"):
-            experiment_table.parse(text)
+            parse(text)
 
 
 @pytest.mark.parametrize(("name", "recipe"), ALL)
 def test_every_experiment_makes_an_empty_table(name, recipe, tmp_path):
     folder = ExperimentFolder(tmp_path, name, recipe)
-    text = experiment_table.write(folder)
+    text = folder.write_table()
     assert folder.experiment.title in text
     statuses = {row[-1] for row in cells(tmp_path.parent, tmp_path.name)[2:]}
     assert statuses == {"not run yet"}
@@ -185,7 +184,7 @@ def test_tables_in_the_repository_are_those_of_its_runs(path, tmp_path):
     for name in ("experiment.json", "runs.jsonl"):
         shutil.copy(path / name, tmp_path)
     folder = ExperimentFolder.open(tmp_path)
-    experiment_table.write(folder)
+    folder.write_table()
     of_runs = (tmp_path / "table.md").read_bytes()
     assert (path / "table.md").read_bytes() == of_runs
     runs = {(run.name, run.config.seed) for run in folder.runs()}

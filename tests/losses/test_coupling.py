@@ -1,16 +1,17 @@
-"""The loss that wants alike and clear couplings, and how it reaches votes."""
+"""Losses of couplings and of what silencing does, and how they reach votes."""
 
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
+import tfcaps
 from tests.gradients import value_and_gradients
 from tests.networks import outputs_of, tiny_capsnet
 from tests.refusals import assert_refused, refusals
 from tests.tolerance import assert_close
 from tfcaps import layers, rem
-from tfcaps.losses import CouplingLoss
+from tfcaps.losses import CounterfactualLoss, CouplingLoss
 from tfcaps.routing import DynamicRouting
 
 
@@ -138,3 +139,112 @@ add_couplings(add_couplings(tiny_capsnet()))
 )
 def test_wrong_calls_are_refused(call, said):
     assert_refused(call, said)
+
+
+def of_silenced(outputs, labels, necessity, sufficiency):
+    """The formula of the docstring, sample by sample."""
+    losses = []
+    for (without, alone, lengths), y in zip(outputs, labels, strict=True):
+        stays = max(0.0, lengths[y] - 0.1) ** 2
+        false = 0.5 * np.maximum(0.0, lengths - 0.1) ** 2
+        missed = max(0.0, 0.9 - lengths[y]) ** 2 + np.delete(false, y).sum()
+        losses.append(
+            necessity * without[y] * stays + sufficiency * alone[y] * missed
+        )
+    return losses
+
+
+@pytest.mark.parametrize("weights", [(1, 0), (0, 1), (2.0, 0.5)])
+def test_counterfactual_loss_is_the_formula(weights, rng):
+    outputs = rng.random((6, 3, 4)).astype("float32")
+    longest = np.eye(4)[[0, 1, 2, 3, 0, 1]]
+    outputs[:, 0] = np.array([4, 0, 4, 4, 0, 0])[:, None] * longest
+    outputs[:, 1] = np.array([0, 3, 0, 0, 0, 3])[:, None] * longest
+    # The fourth and the last are wrong, and the fifth is not asked.
+    labels = np.array([0, 1, 2, 0, 0, 2])
+    loss = CounterfactualLoss(*weights, reduction=None)
+    expected = of_silenced(outputs, labels, *weights)
+    assert expected[3:] == [0.0, 0.0, 0.0] and max(expected[:3]) > 0.0
+    np.testing.assert_allclose(loss(labels, outputs), expected, rtol=1e-5)
+
+
+def test_with_a_margin_only_differences_count():
+    def of(which, activations, label=0):
+        rows = np.zeros((2, 3))
+        rows[which, 0] = 3.0  # stands for three images
+        loss = CounterfactualLoss(2.0, 5.0, margin=0.2, reduction="sum")
+        return float(loss([label], [[*rows, activations]]))
+
+    without, alone = 0, 1
+    # EM routing without votes, and all a quarter higher.
+    for offset in (0.5, 0.75):
+        equal = [offset] * 3
+        assert of(without, equal) == pytest.approx(2 * 3 * 0.2**2)
+        assert of(alone, equal) == pytest.approx(5 * 3 * 2 * 0.2**2)
+        ahead = [offset, offset + 0.05, offset - 0.3]
+        assert of(without, ahead) == pytest.approx(2 * 3 * 0.15**2, rel=1e-4)
+        assert of(alone, ahead) == pytest.approx(5 * 3 * 0.25**2, rel=1e-4)
+    assert of(without, [0.5, 0.7, 0.1]) == pytest.approx(0.0, abs=1e-9)
+    assert of(alone, [0.7, 0.5, 0.1]) == pytest.approx(0.0, abs=1e-9)
+    assert of(without, [0.9, 0.1, 0.1], label=1) == 0.0
+
+
+def silenced(model, images, place, children_mean):
+    """Routes one image, without its tree or with its tree alone."""
+    layer = model.get_layer("class_caps")
+    children = keras.Model(model.input, layer.input)(images)
+    capsules = ops.convert_to_numpy(children)[place]
+    poses, couplings = layer(capsules[None], return_couplings=True)
+    longest = np.linalg.norm(poses[0], axis=-1).argmax()
+    tree = np.asarray(couplings)[0, :, longest] > 1 / 3 + 1e-6
+    tree = tree.reshape(*capsules.shape[:-1], 1)
+    kept = tree if place % 2 else ~tree
+    poses = layer(np.where(kept, capsules, children_mean)[None])[0]
+    return np.eye(3)[longest], np.linalg.norm(poses, axis=-1)
+
+
+@pytest.mark.parametrize("batch", [1, 7, 8])
+def test_the_output_is_what_silencing_does(batch, rng):
+    images = rng.random((batch, 8, 8, 1), dtype=np.float32)
+    model = tiny_capsnet()
+    weights = model.get_layer("class_caps").transformation
+    weights.assign(10 * weights)  # so that children choose
+    outputs = rem.add_couplings(model, counterfactual=True)(images)
+    assert set(outputs) == {"lengths", "couplings", "counterfactual"}
+    found = ops.convert_to_numpy(outputs["counterfactual"])
+    children = keras.Model(model.input, model.get_layer("class_caps").input)
+    mean = ops.convert_to_numpy(children(images)).mean(axis=0)
+    asked = (batch + 1) // 2
+    for place in range(asked):
+        other = mean if place in (2, 3) else np.zeros_like(mean)
+        longest, lengths = silenced(model, images, place, other)
+        alone = place % 2
+        stands_for = batch / len(range(alone, asked, 2))
+        assert_close(found[place, 2], lengths, atol=1e-5)
+        np.testing.assert_allclose(found[place, alone], stands_for * longest)
+        assert not found[place, 1 - alone].any()
+    assert found.shape == (batch, 3, 3) and not found[asked:].any()
+    assert_close(outputs["lengths"], model(images))
+
+
+@pytest.mark.parametrize("routing", ["em", "self_attention", "regularized"])
+def test_it_takes_any_routing_of_class_capsules(routing, rng):
+    model = tiny_capsnet(routing=routing)
+    images = rng.random((2, 8, 8, 1), dtype=np.float32)
+    training = rem.add_couplings(model, ramp_steps=3, counterfactual=True)
+    inputs = images
+    if len(training.inputs) > 1:
+        inputs = {"images": images, "labels": None}
+    found = ops.convert_to_numpy(training(inputs)["counterfactual"])
+    assert found.shape == (2, 3, 3)
+    assert np.all(np.isfinite(found)) and np.all(found >= 0.0)
+
+
+def test_class_capsules_must_be_at_the_end():
+    images = keras.Input((6, 6, 1))
+    capsules = tfcaps.layers.PrimaryCaps(2, 4, kernel_size=3)(images)
+    capsules = tfcaps.layers.ConvCaps(3, 4, kernel_size=4)(capsules)
+    capsules = keras.layers.Reshape((3, 4))(capsules)
+    model = keras.Model(images, tfcaps.layers.Length()(capsules))
+    with pytest.raises(ValueError, match="ends in a ConvCaps"):
+        rem.add_couplings(model, counterfactual=True)

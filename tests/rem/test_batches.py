@@ -133,23 +133,14 @@ def test_inputs_to_train_on_keep_their_structure():
     assert last.sample_weight is None
 
 
-def dense():
-    keras.utils.set_random_seed(0)
-    model = keras.Sequential(
-        [
-            keras.Input((8, 8, 1)),
-            keras.layers.Flatten(),
-            keras.layers.Dense(3, activation="sigmoid"),
-        ]
-    )
-    model.compile("adam", MarginLoss())
-    return model
-
-
 def test_weights_of_samples_weigh_the_saliencies():
     masks = []
     for weights in (1.0 * (np.arange(8) == 7), 1.0 * (np.arange(8) == 0)):
-        model = dense()
+        keras.utils.set_random_seed(0)
+        dense = keras.layers.Dense(3, activation="sigmoid")
+        layers = [keras.Input((8, 8, 1)), keras.layers.Flatten(), dense]
+        model = keras.Sequential(layers)
+        model.compile("adam", MarginLoss())
         rem.prune_single_shot(model, (X, Y, weights), 0.5)
         masks.append(np.concatenate([m.ravel() for m in model.pruning.masks()]))
     assert 0 < np.mean(masks[0] != masks[1]) < 1

@@ -70,23 +70,16 @@ def test_figures_name_the_class_of_a_label(rng):
             "saliency": maps["gradients"],
         }
     }
-    for labels in ([2, 1], np.eye(3)[[2, 1]], [2.0, 1.0]):
-        drawing = viz.saliency(
-            images, shown, labels=labels, class_names=list("abc")
-        )
-        titles = [axes.get_title() for axes in drawing.axes[:2]]
-        assert titles == ["c", "b"]
-        drawing = viz.saliency(
-            images, maps, labels=labels, class_names=list("abc")
-        )
-        assert drawing.axes[0].get_title() == "c"
-    # The last class has no index -1.
-    for draw in (
-        lambda: viz.saliency(images, shown, labels=[-1, 1]),
-        lambda: viz.saliency(images, maps, labels=[-1, 1]),
-    ):
+    for either in (shown, maps):
+        for labels in ([2, 1], np.eye(3)[[2, 1]], [2.0, 1.0]):
+            drawing = viz.saliency(
+                images, either, labels=labels, class_names=list("abc")
+            )
+            titles = [axes.get_title() for axes in drawing.axes[:2]]
+            assert titles == ["c", "b"]
+        # The last class has no index -1.
         with pytest.raises(ValueError, match="Received: -1 to 1"):
-            draw()
+            viz.saliency(images, either, labels=[-1, 1])
 
 
 def test_a_decoder_sees_the_capsule_of_the_largest_label():

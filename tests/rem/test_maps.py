@@ -8,7 +8,7 @@ from tests.networks import SMALL_NETWORKS, images_of, sharpened, tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, ConvCaps, Length, PrimaryCaps
-from tfcaps.rem.maps import tree_maps
+from tfcaps.rem.maps import saliency_map
 from training.devices import dtype_policy
 
 
@@ -43,33 +43,16 @@ def mean_over_types(model, images, layer="primary_caps", silent=()):
     return np.mean(products, axis=-1)
 
 
-def tents(grid, centres, image_shape):
-    """Returns the map `[b, rows, columns]` in which each child is a tent.
+def tents(grid, places, side):
+    """Returns the map `[b, side, side]` in which each child is a tent.
 
-    A tent is 1 at the centre of the child's field and falls to 0 at the next
-    centre of the grid, or as far from it as the one before.
+    A tent is 1 at the centre of the child's field, and 0 at the next centre or
+    as far from it as that would be.
     """
-
-    def slope(distance, before, after):
-        return max(
-            0.0, 1.0 - abs(distance) / (after if distance > 0 else before)
-        )
-
-    saliency = np.zeros((len(grid), *image_shape))
-    h, w = grid.shape[1:]
-    for m in range(h):
-        for n in range(w):
-            row, column = centres[m, n]
-            up = centres[m, n, 0] - centres[m - 1, n, 0] if m else None
-            down = centres[m + 1, n, 0] - row if m + 1 < h else up
-            left = centres[m, n, 1] - centres[m, n - 1, 1] if n else None
-            right = centres[m, n + 1, 1] - column if n + 1 < w else left
-            for y in range(image_shape[0]):
-                for x in range(image_shape[1]):
-                    height = slope(y - row, up or down, down)
-                    height *= slope(x - column, left or right, right)
-                    saliency[:, y, x] += grid[:, m, n] * height
-    return saliency
+    step = places[1] - places[0]
+    apart = np.abs(np.arange(side) - places[:, np.newaxis])
+    heights = np.maximum(0.0, 1.0 - apart / step)
+    return np.einsum("bmn,my,nx->byx", grid, heights, heights)
 
 
 def test_classes_are_the_longest_and_couplings_those_towards_them(model):
@@ -106,12 +89,9 @@ def test_saliency_is_that_of_the_children_that_vote(share, zero, silent):
     weight.assign(matrices)
     images = images_of(model, 5)
     places = np.array([2.0, 4.0])  # of 5x5 pixels in steps of two
-    centres = np.stack(np.meshgrid(places, places, indexing="ij"), axis=-1)
     grid = mean_over_types(model, images, silent=silent)
     saliency = rem.explanation(model)(images)["saliency"]
-    np.testing.assert_allclose(
-        saliency, tents(grid, centres, (8, 8)), atol=SUMS
-    )
+    np.testing.assert_allclose(saliency, tents(grid, places, 8), atol=SUMS)
 
 
 def test_rows_and_columns_are_not_exchanged():
@@ -160,6 +140,7 @@ def test_network_without_class_capsules_is_an_error():
 
 def test_maps_of_trees_are_those_of_the_explanation(model):
     images = images_of(model, 5)
-    maps = tree_maps(rem.trees(model, images), rem.receptive_fields(model))
+    trees, fields = rem.trees(model, images), rem.receptive_fields(model)
+    maps = saliency_map(trees.activations, trees.towards, fields)
     explained = rem.explanation(model)(images)["saliency"]
     np.testing.assert_allclose(maps, explained, atol=SUMS)

@@ -1,14 +1,17 @@
-"""Figures of dictionaries and decoders, drawings, and the report."""
+"""Figures are read from the drawings themselves, and so is the report."""
 
 import io
 
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib import colormaps
 from PIL import Image
 
+from tests.tolerance import SUMS
 from tfcaps import viz
 from tfcaps.rem import CouplingDictionary
+from tfcaps.rem.parse.trees import parse_tree
 from tfcaps.viz.drawing import picture
 
 NAMES = ["bar disc / triangle ring square", "b", "c"]
@@ -178,3 +181,199 @@ def test_the_report_holds_everything_it_shows_and_escapes_text(trees, tmp_path):
     for k in (1, 2, 3):
         assert page.count(f'href="#figure-{k}"') == 1
         assert page.count(f'id="figure-{k}"') == 1
+
+
+def epochs_of(count, **more):
+    return [
+        {
+            "epoch": k,
+            "sparsity": 0.01 * k,
+            "entropy_bits": 3.0 + (-1) ** k,
+            "test_accuracy_quantized": 0.9 + 0.0001 * k,
+            **more,
+        }
+        for k in range(count)
+    ]
+
+
+def test_curves_draw_a_line_for_each_model_and_skip_what_is_missing():
+    records = [
+        {"model": m, "epoch": e, "entropy_bits": 3.0 - e, "sparsity": 0.1 * e}
+        for m in ("A", "B")
+        for e in range(3)
+    ]
+    drawing = viz.curves(records)
+    accuracy, entropy, *_, sparsity = drawing.axes
+    assert not accuracy.lines
+    assert len(entropy.lines) == len(sparsity.lines) == 2
+    assert entropy.lines[0].get_ydata().tolist() == [3.0, 2.0, 1.0]
+    assert entropy.lines[0].get_xdata().tolist() == [1, 2, 3]
+    assert sparsity.lines[1].get_ydata()[-1] == pytest.approx(20.0)
+
+
+def test_entropy_is_left_and_red_accuracy_right_blue_and_dashed():
+    drawing = viz.tradeoff(epochs_of(4))
+    left, right = drawing.axes
+    (line,) = left.lines
+    np.testing.assert_allclose(line.get_xdata(), [0, 1, 2, 3])
+    np.testing.assert_allclose(line.get_ydata(), [4, 2, 4, 2])
+    assert line.get_linestyle() == "-"
+    red, _, blue = (int(line.get_color()[k : k + 2], 16) for k in (1, 3, 5))
+    assert red > blue
+    (line,) = right.lines
+    np.testing.assert_allclose(line.get_ydata(), [90, 90.01, 90.02, 90.03])
+    assert line.get_linestyle() == "--"
+    assert left.get_xlabel() == "sparsity (%)"
+    assert left.get_ylim()[0] == 0.0
+
+
+def test_epochs_count_from_one_and_models_have_panels():
+    records = epochs_of(3, model="A") + epochs_of(2, model="B")
+    records.append({"model": "B", "epoch": 2, "entropy_bits": 1.0})
+    drawing = viz.tradeoff(records[::-1], "epoch")
+    shown = {a.get_title(): [*a.lines[0].get_xdata()] for a in drawing.axes[:2]}
+    assert list(shown.items()) == [("B", [1, 2]), ("A", [1, 2, 3])]
+    for axes in (drawing.axes[:2], drawing.axes[2:]):
+        assert len({one.get_ylim() for one in axes}) == 1
+
+
+def test_levels_are_joined_on_a_logarithmic_axis():
+    records = [
+        {"levels": k, "accuracy_quantized": 0.5 + k / 1000, "entropy_bits": b}
+        for k, b in zip(range(2, 15), [1, 5] * 6 + [1], strict=True)
+    ]
+    drawing = viz.tradeoff(records[::-1], "levels")
+    left = drawing.axes[0]
+    assert left.get_xscale() == "log"
+    np.testing.assert_allclose(left.lines[0].get_ydata(), [1, 5] * 6 + [1])
+    drawing.draw_without_rendering()
+    ticks = [text.get_text() for text in left.get_xticklabels()]
+    assert ticks[:3] == ["2", "3", "4"]
+
+
+def test_mistakes_of_curves_are_explained():
+    with pytest.raises(ValueError, match="`x` must be one of .*'seconds'"):
+        viz.tradeoff(epochs_of(2), "seconds")
+    with pytest.raises(ValueError, match="No record has 'levels'"):
+        viz.tradeoff(epochs_of(2), "levels")
+
+
+def tree_of(children=3, roots=(1,)):
+    couplings = np.full((children, 2), 0.5)
+    couplings[0], couplings[-1] = [0.3, 0.7], [0.1, 0.9]
+    activations = [np.linspace(0.2, 0.8, children), np.array([0.25, 0.75])]
+    return parse_tree(activations, [couplings], roots)
+
+
+def lines_of(panel):
+    [lines] = [c for c in panel.collections if hasattr(c, "get_segments")]
+    return lines
+
+
+def dots_of(panel):
+    """Returns positions of the dots, those not reached first if drawn."""
+    dots = [c for c in panel.collections if not hasattr(c, "get_segments")]
+    return [d.get_offsets().tolist() for d in dots]
+
+
+def test_a_parse_tree_has_a_line_for_each_edge():
+    tree = tree_of()
+    drawing = viz.parse_tree(tree, class_names=["a", "b"])
+    panel = drawing.axes[0]
+    lines = lines_of(panel)
+    # The weaker one first, so that the stronger one lies over it.
+    ends = [[[1 / 6, 0], [0.75, 1]], [[5 / 6, 0], [0.75, 1]]]
+    np.testing.assert_allclose(np.array(lines.get_segments()), ends)
+    widths, opacities = lines.get_linewidths(), lines.get_colors()[:, 3]
+    assert widths[0] < widths[1] and opacities[0] < opacities[1]
+    below, reached_below, above, reached_above = dots_of(panel)
+    np.testing.assert_allclose(below, [[0.5, 0]])
+    np.testing.assert_allclose(reached_below, [[1 / 6, 0], [5 / 6, 0]])
+    np.testing.assert_allclose(above, [[0.25, 1]])
+    np.testing.assert_allclose(reached_above, [[0.75, 1]])
+    drawing.draw_without_rendering()
+    colours = panel.collections[2].get_facecolors()
+    np.testing.assert_allclose(colours, colormaps["YlOrRd"]([0.2, 0.8]))
+    assert [text.get_text() for text in panel.texts] == ["b"]
+
+
+def test_several_trees_have_titles_and_images(rng):
+    trees = {f"image {k}": tree_of() for k in range(6)}
+    images = rng.random((6, 4, 4, 1))
+    drawing = viz.parse_tree(trees, images=images)
+    titles = [panel.get_title() for panel in drawing.axes[:20]]
+    assert titles[:5] == list(trees)[:5] and titles[10] == "image 5"
+    shown = drawing.axes[15].images[0].get_array()
+    np.testing.assert_allclose(shown, 255 * images[5, ..., 0], atol=0.51)
+    with pytest.raises(ValueError, match="5 images and 6 trees"):
+        viz.parse_tree(trees, images=images[:5])
+
+
+RNG = np.random.default_rng(0)
+GREY = RNG.random((3, 4, 5, 1))
+MAPS = RNG.normal(size=(3, 4, 5)) + 5.0
+ANIMALS = ["cat", "dog", "bee"]
+
+
+def shown_by(maps, classes=(2, 0, 1)):
+    lengths = np.eye(3)[list(classes)]
+    return {"lengths": lengths, "classes": np.array(classes), "saliency": maps}
+
+
+def panels_of(drawing, rows, columns):
+    return np.array(drawing.axes).reshape(rows, columns)
+
+
+def test_each_row_is_a_model_or_a_method():
+    methods = {"A": shown_by(MAPS), "B": shown_by(MAPS[::-1], (0, 0, 2))}
+    drawing = viz.saliency(
+        GREY,
+        {**methods, "gradients": MAPS - 5.0},
+        labels=[0, 1, 2],
+        class_names=ANIMALS,
+    )
+    panels = panels_of(drawing, 4, 3)
+    titles = [[p.get_title() for p in row] for row in panels]
+    assert titles == [
+        ANIMALS, ["bee", "cat", "dog"], ["cat", "cat", "bee"], [""] * 3
+    ]  # fmt: skip
+    rows = [row[0].get_ylabel() for row in panels]
+    assert rows == ["image", "A", "B", "gradients"]
+    assert len(panels[0, 0].images) == 1
+    image, over = panels[1, 2].images
+    shown = 255 * GREY[2, ..., 0]
+    np.testing.assert_allclose(image.get_array(), shown, atol=0.51)
+    low, high = MAPS[2].min(), MAPS[2].max()
+    stretched = (MAPS[2] - low) / (high - low)
+    np.testing.assert_allclose(over.get_array(), stretched, atol=SUMS)
+    assert over.get_alpha() == 0.5 and over.get_clim() == (0, 1)
+    # What speaks against a class is not drawn.
+    positive = np.maximum(MAPS[2] - 5.0, 0.0)
+    over = panels[3, 2].images[1].get_array()
+    np.testing.assert_allclose(over, positive / positive.max(), atol=SUMS)
+
+
+def test_images_in_colour_and_standardised_ones_are_shown():
+    colour = (255 * RNG.random((3, 4, 5, 3))).astype(np.uint8)
+    drawing = viz.saliency(colour, {"A": MAPS})
+    shown = drawing.axes[1].images[0].get_array()
+    np.testing.assert_array_equal(shown, colour[1])
+    drawing = viz.saliency(4 * GREY - 2, {"A": MAPS})
+    shown = drawing.axes[1].images[0].get_array()
+    assert (shown.min(), shown.max()) == (0, 255)
+    assert np.argmax(shown) == np.argmax(GREY[1])
+
+
+@pytest.mark.parametrize(
+    ("shown", "more", "message"),
+    [
+        ({}, {}, "at least one model or method"),
+        ({"B": {"lengths": []}}, {}, "no saliency map of 'B'. The child"),
+        ({"A": MAPS[:2]}, {}, "3 images and 2 maps of 'A'"),
+        ({"A": shown_by(MAPS[:2])}, {}, "3 images and 2 maps of 'A'"),
+        ({"A": MAPS}, {"labels": [0, 1]}, "one class for each of 3 images"),
+    ],
+)  # fmt: skip
+def test_what_is_not_there_for_each_image_is_an_error(shown, more, message):
+    with pytest.raises(ValueError, match=message):
+        viz.saliency(GREY, shown, **more)

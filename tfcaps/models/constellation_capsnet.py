@@ -110,7 +110,7 @@ def constellation_capsnet(
     )(features)
     places |= {"name": "class_caps"}
     if maps:
-        routing = routing or MeanShiftRouting(width=3.0, orphan=1.0)
+        routing = routing or MeanShiftRouting(width=3.0, orphan=0.7)
         layer: Any = MapCaps(num_classes, routing, **places)
     else:
         layer = ConstellationCaps(

@@ -15,13 +15,6 @@ def class_of_each(labels: Any, classes: int) -> NDArray[np.int64]:
     sum to 1 but for rounding, as one-hot or soft labels (smoothed, mixed, a
     teacher's): the largest number is that of the class, the first of equal
     ones.
-
-    Args:
-        labels: The labels of `b` images, numbers or bools.
-        classes: Int. How many classes there are, `j`.
-
-    Raises:
-        ValueError: If labels are none of these.
     """
     numbers = _numbers(labels)
     if numbers.ndim == 2 and numbers.shape[1] == 1:
@@ -62,13 +55,10 @@ def class_of_each(labels: Any, classes: int) -> NDArray[np.int64]:
 def chosen_classes(
     classes: Any, images: int, number: int | None = None
 ) -> NDArray[np.int32]:
-    """Returns classes that were asked for, one for each image, `[n]`.
+    """Returns classes that were asked for, one for each of so many images.
 
-    Args:
-        classes: Class indices `[n]`, or rows `[n, j]` as in `class_of_each`.
-        images: Int. How many images there are, `n`.
-        number: Int. How many classes there are, `j`. Defaults to as many as
-            the classes tell.
+    They are given as in `class_of_each`; without a `number` of classes there
+    are as many as these tell.
     """
     numbers = _numbers(classes)
     if number is None:

@@ -1,25 +1,21 @@
 """Maps of where a class looks, by the couplings with it."""
 
-from typing import Any
-
 import keras
 import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
 from tfcaps.graphs import encoder
-from tfcaps.ops import Tensor, longest, towards_class
+from tfcaps.ops import Tensor, as_float32, longest, towards_class
 from tfcaps.rem.parse.receptive_fields import ReceptiveFields
-from tfcaps.rem.parse.trees import TreeNetwork, Trees
+from tfcaps.rem.parse.trees import TreeNetwork
 
 
 def explanation(model: keras.Model) -> keras.Model:
     """Returns a model that shows why a class was predicted.
 
     It shares the layers, and so the weights, of `model`. The saliency map
-    ignores children that cast no vote because their transformation is zero:
-    they influence no class. (Their couplings are not zero; dynamic routing
-    couples them equally with all classes.)
+    ignores children that cast no vote because their transformation is zero.
 
     Args:
         model: As in `capsule_outputs`.
@@ -36,12 +32,10 @@ def explanation(model: keras.Model) -> keras.Model:
         ValueError: If the model has no routed layer, or the last one does not
             make classes.
     """
-    model = encoder(model)
-    network = TreeNetwork(model)
+    network = TreeNetwork(encoder(model))
     known = network.model.output
     classes = longest(known["lengths"])
-    towards = towards_class(known["couplings"], classes)
-    towards = ops.cast(towards, "float32")
+    towards = as_float32(towards_class(known["couplings"], classes))
     outputs = {
         "lengths": known["lengths"],
         "classes": classes,
@@ -75,14 +69,11 @@ def saliency_map(
     pixels between centres are interpolated. Beyond the outermost centres the
     map falls to 0 within one step of the grid, so that a child there counts no
     more than one in the middle. (Along an axis of one position the map is
-    constant.) The paper stretches the grid over the whole image instead, so
-    that the first child lies in the corner, wherever it looks: after
-    convolutions without padding this is off by some pixels.
+    constant.) The paper stretches the grid over the whole image instead.
 
     Args:
-        activations: Activations `[b, i]` of the children, the lengths of vector
-            capsules.
-        couplings: Their couplings `[b, i]` towards one class.
+        activations: Activations `[b, i]` of the children: `Trees.activations`.
+        couplings: Their couplings `[b, i]` towards one class: `Trees.towards`.
         fields: Their receptive fields, of which there is a grid.
 
     Returns:
@@ -91,15 +82,12 @@ def saliency_map(
     References:
         - "Capsule Networks Do Not Need to Model Everything", eq. 16
     """
-    products = ops.reshape(activations * couplings, (-1, *fields.grid))
-    centres = fields.centres
+    products = ops.multiply(activations, couplings)
+    products = ops.reshape(products, (-1, *fields.grid))
+    along = fields.centres[:, 0, 0], fields.centres[0, :, 1]
     rows, columns = (
-        ops.convert_to_tensor(_weights(along, side), products.dtype)
-        for along, side in zip(
-            (centres[:, 0, 0], centres[0, :, 1]),
-            fields.image_shape,
-            strict=True,
-        )
+        ops.convert_to_tensor(weights, products.dtype)
+        for weights in map(_weights, along, fields.image_shape)
     )
     drawn = ops.matmul(rows, ops.mean(products, axis=-1))
     return ops.matmul(drawn, ops.transpose(columns))
@@ -114,22 +102,3 @@ def _weights(places: NDArray[np.float64], side: int) -> NDArray[np.float64]:
     pixels = np.arange(side)
     each = np.eye(len(around))[1:-1]
     return np.stack([np.interp(pixels, around, one) for one in each], axis=-1)
-
-
-def tree_maps(trees: Trees, fields: ReceptiveFields) -> NDArray[Any]:
-    """Returns maps of where the predicted class looks, as `explanation` does.
-
-    Args:
-        trees: Trees of `n` images.
-        fields: The receptive fields of the children, which have more than one
-            position.
-
-    Returns:
-        Array `[n, rows, columns]`, float32.
-    """
-    maps = saliency_map(
-        ops.convert_to_tensor(trees.activations),
-        ops.convert_to_tensor(trees.towards),
-        fields,
-    )
-    return ops.convert_to_numpy(maps)

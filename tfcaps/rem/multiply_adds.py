@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -25,6 +25,7 @@ from tfcaps.rem.results import lines_of
 
 # Of one image: the batch comes first.
 Shape = tuple[int | None, ...]
+Sizes = tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,27 +110,23 @@ def of_layer(layer: Any, shape: Shape) -> int | None:
             f"{tuple(shape)} of the layer {layer.name!r}. Build the model for "
             "images of one size."
         )
-    return count(layer, (1, *shape[1:]))
+    return count(layer, (1, *(size or 1 for size in shape[1:])))
 
 
-def _product(sizes: Sequence[int | None]) -> int:
-    return math.prod(size or 0 for size in sizes)
-
-
-def _kernels(layer: Any, shape: Shape) -> int:
+def _kernels(layer: Any, shape: Sizes) -> int:
     """Counts layers whose weights are used anew at each position."""
     if not isinstance(layer, (keras.layers.Dense, *_TRANSPOSED)):
         shape = layer.compute_output_shape(shape)
     is_last = getattr(layer, "data_format", "channels_last") == "channels_last"
-    positions = _product(shape[1:-1] if is_last else shape[2:])
+    positions = math.prod(shape[1:-1] if is_last else shape[2:])
     kernels = [w for w in layer.weights if len(w.shape) > 1]
-    return positions * sum(_product(kernel.shape) for kernel in kernels)
+    return positions * sum(math.prod(kernel.shape) for kernel in kernels)
 
 
-def _primary(layer: Any, shape: Shape) -> int:
+def _primary(layer: Any, shape: Sizes) -> int:
     if len(shape) == 5:  # CapsuleConv2D: types and components are channels
         *grid, types, components = shape
-        shape = (*grid, _product((types, components)))
+        shape = (*grid, types * components)
     return _of_any(layer.conv, shape)
 
 
@@ -148,49 +145,49 @@ def _routed(layer: Any, children: int, components: int) -> int:
     return children * parents * (components // rows + passes)
 
 
-def _class_caps(layer: Any, shape: Shape) -> int:
-    children = _product(shape[1:-1])
+def _class_caps(layer: Any, shape: Sizes) -> int:
+    children = math.prod(shape[1:-1])
     if isinstance(layer, CompactCaps):
         positions, _ = layer._counted(shape)
         children = positions * len(layer.sources)
-    return _routed(layer, children, shape[-1] or 0)
+    return _routed(layer, children, shape[-1])
 
 
-def _constellation(layer: Any, shape: Shape) -> int:
+def _constellation(layer: Any, shape: Sizes) -> int:
     """Counts the search for the modes, and the passes over the votes."""
-    _, rows, columns, types, _ = (size or 0 for size in shape)
+    _, rows, columns, types, _ = shape
     down, right = layer.scanned((rows, columns))
     each = columns * rows * right + right * rows * down
     votes = rows * columns * types * layer.num_capsules * layer.dim
     return types * layer.num_capsules * each + votes * layer.routing.vote_passes
 
 
-def _conv_caps(layer: Any, shape: Shape) -> int:
-    windows = _product(layer._windows(shape).shape)
-    children = _product((*layer.kernel_size, shape[-2]))
-    return windows * _routed(layer, children, shape[-1] or 0)
+def _conv_caps(layer: Any, shape: Sizes) -> int:
+    windows = math.prod(layer._windows(shape).shape)
+    children = math.prod((*layer.kernel_size, shape[-2]))
+    return windows * _routed(layer, children, shape[-1])
 
 
-def _conv_caps_3d(layer: Any, shape: Shape) -> int:
+def _conv_caps_3d(layer: Any, shape: Sizes) -> int:
     batch, rows, columns, types, components = shape
     depth = (batch, rows, columns, layer.depth or components)
-    votes = _product((types, _kernels(layer.conv, depth)))
+    votes = types * _kernels(layer.conv, depth)
     *grid, num_types, dim = layer.compute_output_shape(shape)
-    parents = _product((*grid, num_types, dim))
-    return votes + (types or 0) * parents * int(layer.routing.vote_passes)
+    parents = math.prod((*grid, num_types, dim))
+    return votes + types * parents * layer.routing.vote_passes
 
 
-def _decoder(layer: Any, shape: Shape) -> int:
+def _decoder(layer: Any, shape: Sizes) -> int:
     _, classes, dim = shape
-    inputs = dim if layer.class_independent else _product((classes, dim))
+    inputs = dim if layer.class_independent else classes * dim
     return _of_any(layer.network, (1, inputs))
 
 
-def _of_any(layer: Any, shape: Shape) -> int:
+def _of_any(layer: Any, shape: Sizes) -> int:
     return of_layer(layer, shape) or 0
 
 
-_Count = Callable[[Any, Shape], int]
+_Count = Callable[[Any, Sizes], int]
 _TRANSPOSED, _OF_KERNELS = (
     tuple(getattr(keras.layers, name) for name in names.split())
     for names in (

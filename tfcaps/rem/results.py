@@ -5,17 +5,20 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tfcaps.files import write_atomically
 
 
 class Result:
-    """The base of dataclasses of measures."""
+    """The base of dataclasses of measures, and of properties that are told."""
+
+    told: ClassVar[tuple[str, ...]] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all measures, ready for JSON."""
-        return dataclasses.asdict(self)  # type: ignore[call-overload]
+        fields = dataclasses.asdict(self)  # type: ignore[call-overload]
+        return fields | {name: getattr(self, name) for name in self.told}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes `to_dict()` to a JSON file, which appears complete."""

@@ -72,10 +72,6 @@ class MeanShiftRouting(Routing):
     child belongs to one parent or to none, so its couplings sum to 1 at most,
     and it is in a tree if its coupling exceeds one half.
 
-    At inference layers decide: the couplings that they return are those of the
-    most active parent alone, `(1 + o) r_ij / (r_ij + o)`, however sure it is.
-    Poses and activations do not change by that.
-
     So one parent is there. If there may be several (`several=True`), each at
     its place, they compete for each child, and nobody does so with 1:
 
@@ -84,6 +80,13 @@ class MeanShiftRouting(Routing):
 
     and the activation is the geometric mean, over the slots of a parent, of the
     likelihoods `ε + (1 - ε) min(1, sum_{i of t} c_ij)`.
+
+    At inference layers decide: the couplings that they return are `(1 + o) r_ij
+    / (r_ij + o)` for the most active parent, however sure it is, and 0 for
+    others; if there may be several, for the parent that claims the most of a
+    child, or for none if nobody claims more. A child of two parents that are
+    as likely is so in the tree of one, and not of none. Poses and activations
+    are those of the shared couplings.
 
     Args:
         types: Int. Types of children, `T`. Defaults to `1`.
@@ -248,8 +251,7 @@ class MeanShiftRouting(Routing):
     ) -> Routed:
         """Couples the children whose votes are near the modes.
 
-        If decided, the couplings are those of the most active parent alone,
-        unless there may be several.
+        If decided, each child is coupled with one parent at most.
         """
         # Each component apart: sums over a last axis of two are slow.
         components = votes.components()  # [b, j, i] each
@@ -289,11 +291,19 @@ class MeanShiftRouting(Routing):
         couplings = self.rounded(shares * belongs)
         poses = _mean_of_votes(couplings, components, poses)
         active = self._activations(couplings, slots)
-        if decided and not self.several:
+        couplings = votes.of_children(couplings)
+        if decided and self.several:
+            claimed = votes.of_children(shares)
+            nobody = 1.0 - ops.sum(claimed, axis=-1, keepdims=True)
+            best = ops.argmax(ops.concatenate([claimed, nobody], -1), axis=-1)
+            best = ops.one_hot(best, claimed.shape[-1] + 1)[..., :-1]
+            best = ops.cast(best, belongs.dtype)
+            couplings = self.rounded(best * votes.of_children(belongs))
+        elif decided:
             best = ops.one_hot(ops.argmax(active, axis=-1), active.shape[-1])
             best = ops.cast(ops.expand_dims(best, -1), belongs.dtype)
-            couplings = self.rounded(best * belongs)
-        return Routed(poses, active, votes.of_children(couplings))
+            couplings = votes.of_children(self.rounded(best * belongs))
+        return Routed(poses, active, couplings)
 
     def _activations(self, couplings: Tensor, slots: Tensor | None) -> Tensor:
         """Returns the share of expected parts that is coupled, `[b, j]`."""

@@ -40,8 +40,8 @@ def saliency(
         images: Images `[n, h, w, c]`; grey, in colour, or two views, which are
             shown side by side. A dozen at most look well.
         explanations: By the name of a model what `tfcaps.rem.explanation` makes
-            of these images; or, by any name, maps `[n, h, w]` such as those of
-            `tfcaps.rem.maps.tree_maps`, of which what is below 0 is not shown.
+            of these images; or, by any name, maps `[n, h, w]`, such as those of
+            `tfcaps.rem.maps.saliency_map`; what is below 0 is not shown.
         labels: Their classes, `[n]` or one-hot, shown over the images. Defaults
             to `None`.
         class_names: Names of the classes. Defaults to their numbers.

@@ -106,25 +106,6 @@ def test_everything_pruned_is_still_a_network(name, rng):
     np.testing.assert_allclose(couplings, expected, atol=SUMS)
 
 
-def test_compacted_network_is_evaluated_as_before(rng):
-    model = tiny_capsnet()
-    prune_units(model, 0.3, rng)
-    for variable in target_variables(model.variables):
-        variable.assign(8.0 * variable)
-    data = inputs_of(model, 40), np.arange(40) % 3
-    reports = (rem.evaluate(m, data, 7) for m in (model, rem.compact(model)))
-    before, after = reports
-    assert before.entropy_bits > 0.5
-    assert after.entropy_bits == before.entropy_bits
-    assert after.accuracy_quantized == before.accuracy_quantized
-    assert after.t_score == pytest.approx(before.t_score, abs=SUMS)
-    assert after.total_parameters < before.total_parameters
-    for label in range(3):
-        np.testing.assert_array_equal(
-            after.dictionary.keys(label), before.dictionary.keys(label)
-        )
-
-
 def test_compacted_network_can_be_rounded_and_trained(pruned):
     *_, compact, images = pruned("multilayer_capsnet")
     model = rem.quantize_couplings(compact, 5)

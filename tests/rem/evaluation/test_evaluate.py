@@ -78,6 +78,8 @@ def test_evaluate_equals_a_computation_by_hand(model, images):
     assert report.total_parameters == model.count_params()
     assert report.dictionary.summary() == trees.summary()
     assert report.majority_share == 6 / 23
+    assert report.multiply_adds == rem.multiply_adds(model).total
+    assert f"multiply-adds            {report.multiply_adds:,}" in str(report)
 
 
 def test_evaluator_follows_the_weights(model, images):
@@ -96,7 +98,11 @@ def test_report_prints_saves_and_warns_of_trivial_trees(
 ):
     transformation = model.get_layer("class_caps").transformation
     transformation.assign(0.0 * transformation)
-    report = rem.evaluate(model, (images, np.zeros(23, int)))
+    data = images, np.zeros(23, int)
+    # Four classes at 3 levels: 1/4 is half way to the first level.
+    assert rem.evaluate(model, data, 3).zero_layers == ["class_caps"]
+    report = rem.evaluate(model, data)
+    assert report.zero_layers == []
     assert report.trivial and report.entropy_bits == 0.0
     text = str(report)
     assert "The trees are trivial: 0.0 % of the codes differ" in text
@@ -157,35 +163,24 @@ def test_trees_are_trivial_for_a_reason_that_is_told(changes, told):
     assert ("was not measured" in report.verdict) != report.trivial
 
 
-def test_layer_with_couplings_of_zero_is_named(model, images):
-    # Four classes at 3 levels: 1/4 is half way to the first level.
-    transformation = model.get_layer("class_caps").transformation
-    transformation.assign(0.0 * transformation)
-    report = rem.evaluate(model, (images, np.zeros(23, int)), 3)
-    assert report.zero_layers == ["class_caps"]
-    assert rem.evaluate(model, (images, np.zeros(23, int)), 5).zero_layers == []
-
-
 def test_wrong_input_is_an_error(model, images):
     labels = np.zeros(23, int)
-    with pytest.raises(ValueError, match='`mode` must be "midtread" or "midr'):
-        rem.evaluate(model, (images, labels), mode="middle")
-    with pytest.raises(ValueError, match=r"in \[2, 256\], and whole. Received"):
-        rem.evaluate(model, (images, labels), levels=257)
-    with pytest.raises(ValueError, match=r"`levels` must be in \[2, 256\]"):
-        rem.evaluate(model, (images, labels), levels=1)
-    with pytest.raises(ValueError, match=r"Labels must be in \[0, 3\]"):
-        rem.evaluate(model, (images, labels + 4))
-    with pytest.raises(ValueError, match="The data set has no samples"):
-        rem.evaluate(model, [])
+    data = images, labels
     unbuilt = keras.Sequential([tfcaps.layers.ClassCaps(3, 4)])
-    with pytest.raises(ValueError, match="must be a functional model, or a"):
-        rem.evaluate(unbuilt, (images, labels))
     pair = keras.Model([model.input, keras.Input((2,))], model.output)
-    with pytest.raises(ValueError, match="of several inputs must be made of a"):
-        rem.encoder(pair)
-    with pytest.raises(ValueError, match="has no routed capsule layer"):
-        rem.evaluate(keras.Sequential([keras.Input((3,))]), (images, labels))
+    unrouted = keras.Sequential([keras.Input((3,))])
+    for call, message in (
+        (lambda: rem.evaluate(model, data, mode="middle"), "`mode` must be"),
+        (lambda: rem.evaluate(model, data, 257), r"in \[2, 256\], and whole."),
+        (lambda: rem.evaluate(model, data, 1), r"`levels` must be in \[2, 256"),
+        (lambda: rem.evaluate(model, (images, labels + 4)), r"in \[0, 3\]"),
+        (lambda: rem.evaluate(model, []), "The data set has no samples"),
+        (lambda: rem.evaluate(unbuilt, data), "must be a functional model, or"),
+        (lambda: rem.encoder(pair), "of several inputs must be made of a"),
+        (lambda: rem.evaluate(unrouted, data), "has no routed capsule layer"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
 
 
 def test_children_without_a_vote_are_not_left(model, images):

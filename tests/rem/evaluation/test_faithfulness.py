@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+from tests import reference
 from tests.networks import draw_weights, tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import rem
@@ -27,49 +28,35 @@ def report(model):
 
 
 class Loop:
-    """Three iterations of dynamic routing in NumPy, one image at a time."""
+    """Dynamic routing in NumPy, without some children of one image."""
 
-    def __init__(self, model, images=IMAGES):
-        inside = keras.Model(
-            model.input, model.get_layer("primary_caps").output
-        )
+    def __init__(self, model):
         layer = model.get_layer("class_caps")
+        inside = model.get_layer("primary_caps").output
+        self.inside = keras.Model(model.input, inside)
         self.transformation = np.asarray(layer.transformation, "float64")
         self.bias = np.asarray(layer.bias, "float64")
-        self.children = self.of(inside, images)
+        self.children = self.of(IMAGES)
         self.mean = self.children.mean(axis=0)
-        self.inside = inside
-        routed = [self.route(child) for child in self.children]
-        self.lengths = np.stack([lengths for lengths, _ in routed])
+        self.lengths, couplings = self.route(self.children)
         self.classes = self.lengths.argmax(axis=-1)
-        self.couplings = np.stack(
-            [c[:, j] for (_, c), j in zip(routed, self.classes, strict=True)]
-        )
+        self.couplings = couplings[np.arange(20), :, self.classes]
         self.trees = self.couplings > 1 / 3 + 1e-6
         self.before = self.lengths.max(axis=-1)
 
-    @staticmethod
-    def of(inside, images):
-        poses = np.asarray(inside(images), "float64")
+    def of(self, images):
+        poses = np.asarray(self.inside(images), "float64")
         return poses.reshape(len(images), -1, poses.shape[-1])
 
     def route(self, children):
-        """Returns lengths `[j]` and couplings `[i, j]`."""
-        votes = np.einsum("ik,ijkd->ijd", children, self.transformation)
-        logits = np.zeros(votes.shape[:2])
-        for _ in range(3):
-            couplings = np.exp(logits)
-            couplings /= couplings.sum(axis=-1, keepdims=True)
-            sums = np.einsum("ij,ijd->jd", couplings, votes) + self.bias
-            square = (sums**2).sum(axis=-1, keepdims=True)
-            poses = square / (1 + square) * sums / np.sqrt(square + 1e-7)
-            logits = logits + np.einsum("ijd,jd->ij", votes, poses)
-        return np.linalg.norm(poses, axis=-1), couplings
+        """Returns lengths `[b, j]` and couplings `[b, i, j]`."""
+        votes = np.einsum("bik,ijkd->bijd", children, self.transformation)
+        return reference.route(3, votes, bias=self.bias)[1:]
 
     def without(self, n, silenced, mean=False):
         other = self.mean if mean else np.zeros_like(self.mean)
         children = np.where(silenced[:, None], other, self.children[n])
-        return self.route(children)[0]
+        return self.route(children[np.newaxis])[0][0]
 
     def kept(self, n, silenced, mean):
         lengths = self.without(n, silenced, mean)
@@ -92,28 +79,18 @@ def loop(model):
     return Loop(model)
 
 
-def test_the_loop_has_all_kinds_of_images(loop):
-    """Otherwise the tests below might pass with anything."""
-    assert len(np.unique(loop.classes)) == 3
-    assert len(np.unique(loop.trees.sum(axis=-1))) >= 3
-
-
-def shares(share):
-    return {"zero": share(False), "mean": share(True)}
-
-
 def test_necessity_and_sufficiency_are_those_of_a_loop(report, loop):
-    every = range(20)
     trees = loop.trees
-    assert report.sufficiency == pytest.approx(
-        shares(lambda m: np.mean([loop.kept(n, ~trees[n], m) for n in every]))
-    )
-    assert report.necessity == pytest.approx(
-        shares(lambda m: np.mean([loop.lost(n, trees[n], m) for n in every]))
-    )
-    assert report.same_without_tree == pytest.approx(
-        shares(lambda m: np.mean([loop.kept(n, trees[n], m) for n in every]))
-    )
+    for found, measure, silenced in (
+        (report.sufficiency, loop.kept, ~trees),
+        (report.necessity, loop.lost, trees),
+        (report.same_without_tree, loop.kept, trees),
+    ):
+        for name, is_mean in (("zero", False), ("mean", True)):
+            each = [measure(n, silenced[n], is_mean) for n in range(20)]
+            assert found[name] == pytest.approx(np.mean(each))
+    assert len(np.unique(loop.classes)) == 3  # of all kinds of images
+    assert len(np.unique(trees.sum(axis=-1))) >= 3
     assert report.size == pytest.approx(np.mean(trees))
     assert report.empty_trees == 0.0
     assert 0.1 < report.necessity["mean"] < 0.9
@@ -166,9 +143,9 @@ def test_the_most_active_children_are_those_of_a_loop(report, loop):
         longest = np.argsort(-lengths)[: loop.trees[n].sum()]
         return loop.kept(n, ~np.isin(np.arange(8), longest), is_mean)
 
-    assert report.sufficiency_longest == pytest.approx(
-        shares(lambda m: np.mean([kept(n, m) for n in range(20)]))
-    )
+    for name, is_mean in (("zero", False), ("mean", True)):
+        each = [kept(n, is_mean) for n in range(20)]
+        assert report.sufficiency_longest[name] == pytest.approx(np.mean(each))
     assert report.sufficiency_longest != report.sufficiency
 
 
@@ -193,11 +170,11 @@ def test_stability_is_that_of_shifted_images(report, loop):
                 where = list(edge)
                 where[axis] = -border
                 shifted[tuple(where)] = IMAGES[tuple(where)]
-        for n, children in enumerate(Loop.of(loop.inside, shifted)):
-            lengths, couplings = loop.route(children)
-            tree = couplings[:, lengths.argmax()] > 1 / 3 + 1e-6
-            both = (tree & loop.trees[n]).sum()
-            found.append(both / (tree | loop.trees[n]).sum())
+        lengths, couplings = loop.route(loop.of(shifted))
+        classes = lengths.argmax(axis=-1)
+        trees = couplings[np.arange(20), :, classes] > 1 / 3 + 1e-6
+        both = (trees & loop.trees).sum(axis=-1)
+        found.append(both / (trees | loop.trees).sum(axis=-1))
     assert report.stability == pytest.approx(np.mean(found), abs=SUMS)
     assert report.stability < 0.95
 

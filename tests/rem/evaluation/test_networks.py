@@ -53,11 +53,8 @@ def built():
     return get
 
 
-def images_of(model, count=7):
-    images = model.input
-    if isinstance(images, dict):
-        images = images["images"]
-    shape = (count, *images.shape[1:])
+def images_of(model):
+    shape = (7, *rem.encoder(model).input.shape[1:])
     return np.random.default_rng(0).random(shape, dtype=np.float32)
 
 
@@ -138,11 +135,10 @@ def test_network_that_ends_in_conv_caps_shows_couplings_but_has_no_trees():
 def test_several_inputs_or_outputs_need_their_names():
     first, second = (keras.Input((6, 4), name=name) for name in "ab")
     poses = tfcaps.layers.ClassCaps(3, 4)(first + second)
-    lengths = Length()(poses)
-    model = keras.Model({"a": first, "b": second}, lengths)
-    with pytest.raises(ValueError, match="must call one 'images'. Received: "):
-        rem.encoder(model)
-    poses = tfcaps.layers.ClassCaps(3, 4)(first)
-    model = keras.Model(first, {"a": Length()(poses), "b": poses})
-    with pytest.raises(ValueError, match="must call one 'lengths'. Received"):
-        rem.encoder(model)
+    both, one = {"a": first, "b": second}, tfcaps.layers.ClassCaps(3, 4)(first)
+    for model, name in (
+        (keras.Model(both, Length()(poses)), "images"),
+        (keras.Model(first, {"a": one, "b": Length()(one)}), "lengths"),
+    ):
+        with pytest.raises(ValueError, match=f"must call one '{name}'. Receiv"):
+            rem.encoder(model)

@@ -9,17 +9,9 @@ from tfcaps import rem
 from tfcaps.layers import Length
 
 
-@pytest.fixture(scope="module")
-def model():
-    return draw_weights(tiny_capsnet(), 0, class_caps=9.0)
-
-
-@pytest.fixture(scope="module")
-def images():
-    return np.random.default_rng(0).random((5, 8, 8, 1)).astype("float32")
-
-
-def test_they_are_those_of_children_at_zero(model, images):
+def test_they_are_those_of_children_at_zero():
+    model = draw_weights(tiny_capsnet(), 0, class_caps=9.0)
+    images = np.random.default_rng(0).random((5, 8, 8, 1)).astype("float32")
     trees = rem.trees(model, images)
     found = rem.tree_lengths(model, images, trees, batch_size=2)
     assert found.shape == (5, 3, 3)
@@ -33,9 +25,5 @@ def test_they_are_those_of_children_at_zero(model, images):
         poses = (children * kept[..., None]).reshape(below.shape)
         lengths = Length()(model.get_layer("class_caps")(poses))
         np.testing.assert_allclose(found[:, k], lengths, atol=1e-5)
-
-
-def test_there_must_be_a_tree_for_each_image(model, images):
-    trees = rem.trees(model, images)
     with pytest.raises(ValueError, match="5 trees"):
         rem.tree_lengths(model, images[:2], trees)

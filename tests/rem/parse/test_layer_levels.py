@@ -7,7 +7,8 @@ import pytest
 from tests import reference
 from tests.networks import SMALL_NETWORKS, draw_weights, outputs_of
 from tfcaps import rem
-from tfcaps.layers import ClassCaps, ConvCaps3D, FcCaps, Length, PrimaryCaps
+from tfcaps.layers import ClassCaps, FcCaps, Length
+from tfcaps.routing import DynamicRouting
 
 HIDDEN, LAST = 6, 11
 
@@ -28,26 +29,14 @@ def images(model):
     return np.random.default_rng(0).random(shape, dtype=np.float32)
 
 
-def rounded(couplings, levels):
-    steps = couplings * (levels - 1) - 0.5
-    # None is so near an edge that float32 decides.
-    assert np.min(np.abs(steps - np.rint(steps))) > 1e-4
-    codes = np.ceil(steps).astype(int)
-    return codes, codes / (levels - 1)
-
-
 def routed(layer, children, levels):
     """Returns poses and codes `[b, i, j]` of a layer with rounded couplings."""
     weight = layer.transformation.numpy().astype("float64")
     bias = layer.bias.numpy().astype("float64")
     votes = np.einsum("ijkd,bik->bijd", weight, children)
-    _, _, couplings = reference.route(3, votes, bias=bias)
-    codes, couplings = rounded(couplings, levels)
-    sums = np.einsum("bij,bijd->bjd", couplings, votes) + bias
-    poses = np.zeros(sums.shape)
-    for b, j in np.ndindex(sums.shape[:2]):
-        poses[b, j] = reference.squash(sums[b, j])
-    return poses, codes
+    routing = DynamicRouting(3, levels=levels)
+    poses, _, couplings = reference.route(routing, votes, bias=bias)
+    return poses, np.rint(couplings * (levels - 1)).astype(int)
 
 
 @pytest.fixture(scope="module")
@@ -94,21 +83,6 @@ def test_dictionary_is_that_of_the_last_layer(model, images, by_hand):
         assert keys_of(changed) != keys_of(report.dictionary)
 
 
-@pytest.mark.slow
-def test_conv_caps_3d_is_not_rounded(rng):
-    images = keras.Input((4, 4, 1), name="images")
-    children = PrimaryCaps(2, 4, 4, padding="same")(images)
-    poses = ConvCaps3D(3, 4, name="spatial")(children)
-    poses = ClassCaps(3, 4, name="classes")(poses)
-    model = keras.Model(images, Length()(poses))
-    data = rng.random((5, 4, 4, 1), dtype=np.float32), np.zeros(5, int)
-    for levels in (5, (5,)):
-        copy = rem.quantize_couplings(model, levels)
-        assert copy.get_layer("spatial").routing.levels is None
-        report = rem.evaluate(model, data, levels)
-        assert report.levels_per_layer == {"classes": 5}
-
-
 @pytest.mark.parametrize(
     ("levels", "message"),
     [
@@ -129,9 +103,6 @@ def test_levels_that_do_not_fit_are_an_error(levels, message, model):
         rem.quantize_couplings(model, levels)
     with pytest.raises(ValueError, match="Received: mode='middle'"):
         rem.quantize_couplings(model, 5, mode="middle")
-
-
-def test_keys_of_an_evaluation_are_bytes(model):
     with pytest.raises(ValueError, match=r"\[2, 256\].* Received: levels=300"):
         rem.Evaluator(model, (300, 11))
 

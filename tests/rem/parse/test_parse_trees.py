@@ -50,58 +50,41 @@ def assert_same(tree, expected):
     assert_all_close(tree.activations, expected.activations, atol=1e-5)
 
 
+# Nothing below belongs to the second hidden capsule.
+ONE = [[0.9, 0.1], [0.6, 0.4], [0.8, 0.2]]
+BOTH = [[0.45, 0.45, 0.1], [0.1, 0.2, 0.7]]
+# 0.4 exceeds a third, not a half.
+WIDE = [[[0.4, 0.3, 0.3]], [[0.6, 0.4], [0.5, 0.5], [0.6, 0.4]]]
+FOUR = [(0, 0, 0), (0, 2, 1), (1, 0, 0), (1, 1, 1)]
+EVERY = [(0, 0, j) for j in range(3)]
+EVERY += [(1, i, j) for i in range(3) for j in range(2)]
+
+
 @pytest.mark.parametrize(
-    "roots, edges",
+    ("couplings", "roots", "threshold", "edges"),
     [
-        ([0], [(0, 0, 0, 0.9), (1, 0, 0, 0.8)]),
-        ([1], [(0, 2, 1, 0.6), (1, 1, 1, 0.7)]),
-        (
-            [1, 0],
-            [(0, 0, 0, 0.9), (0, 2, 1, 0.6), (1, 0, 0, 0.8), (1, 1, 1, 0.7)],
-        ),
+        ([BELOW, ABOVE], [0], None, [(0, 0, 0), (1, 0, 0)]),
+        ([BELOW, ABOVE], [1], None, [(0, 2, 1), (1, 1, 1)]),
+        ([BELOW, ABOVE], [1, 0], None, FOUR),
+        ([ONE, ABOVE], [1], None, []),
+        ([ONE, ABOVE], [0], None, [(0, i, 0) for i in range(3)] + [(1, 0, 0)]),
+        ([BOTH], [0, 1], None, [(0, 0, 0), (0, 0, 1)]),
+        (WIDE, [0, 1], None, [(0, 0, 0), (1, 0, 0)]),
+        (WIDE, [0, 1], 0.29, EVERY),
+        (WIDE, [0], 0.45, []),
     ],
-    ids=["first", "second", "both"],
 )
-def test_classes_are_traced_back_to_leaves(roots, edges):
-    tree = parse_tree(ACTIVATIONS, [BELOW, ABOVE], roots)
-    assert tree.edges == tuple(Edge(*edge) for edge in edges)
-
-
-def test_capsules_without_a_strong_coupling_from_below_are_not_followed():
-    # Nothing below belongs to the second hidden capsule.
-    below = [[0.9, 0.1], [0.6, 0.4], [0.8, 0.2]]
-    assert parse_tree(ACTIVATIONS, [below, ABOVE], [1]).edges == ()
-    edges = parse_tree(ACTIVATIONS, [below, ABOVE], [0]).edges
-    assert [e[:3] for e in edges] == [
-        (0, 0, 0),
-        (0, 1, 0),
-        (0, 2, 0),
-        (1, 0, 0),
-    ]
-
-
-def test_a_child_may_have_several_parents_in_the_tree():
-    couplings = [[0.45, 0.45, 0.1], [0.1, 0.2, 0.7]]
-    tree = parse_tree([[1, 1], [1, 1, 1]], [couplings], [0, 1])
-    assert [e[:3] for e in tree.edges] == [(0, 0, 0), (0, 0, 1)]
-    reached = [part.tolist() for part in tree.reached]
-    assert reached == [[True, False], [True, True, False]]
-
-
-def test_the_threshold_is_that_of_the_receiving_layer_unless_given():
-    # 0.4 exceeds a third, not a half.
-    below = [[0.4, 0.3, 0.3]]
-    above = [[0.6, 0.4], [0.5, 0.5], [0.6, 0.4]]
-    activations = [[1], [1, 1, 1], [1, 1]]
-    edges = parse_tree(activations, [below, above], [0, 1]).edges
-    assert [e[:3] for e in edges] == [(0, 0, 0), (1, 0, 0)]
-    edges = parse_tree(
-        activations, [below, above], [0, 1], threshold=0.29
-    ).edges
-    assert len(edges) == 3 + 6
-    assert not parse_tree(
-        activations, [below, above], [0], threshold=0.45
-    ).edges
+def test_classes_are_traced_back_to_leaves(couplings, roots, threshold, edges):
+    sizes = [len(c) for c in couplings] + [len(couplings[-1][0])]
+    activations = [np.ones(size) for size in sizes]
+    tree = parse_tree(activations, couplings, roots, threshold=threshold)
+    wanted = [Edge(k, i, j, couplings[k][i][j]) for k, i, j in edges]
+    assert tree.edges == tuple(wanted)
+    assert tree.roots == tuple(sorted(roots))
+    for layer, reached in enumerate(tree.reached[:-1]):
+        inside = {child for k, child, _ in edges if k == layer}
+        assert {*np.flatnonzero(reached)} == inside
+    assert {*np.flatnonzero(tree.reached[-1])} == {*roots}
 
 
 def test_shapes_that_do_not_fit_are_errors():
@@ -127,21 +110,6 @@ def test_trees_of_several_images_are_those_of_their_means(deep):
         )
         assert_same(trees[some].parse_tree(roots), expected)
         assert expected.edges
-
-
-def test_layers_may_have_levels_of_their_own(deep):
-    images = images_of(deep, 7)
-    trees = rem.trees(deep, images, [3, 5], mode="midrise")
-    # The uniform third is rounded down by both.
-    np.testing.assert_allclose(trees.thresholds, [1 / 3, 1 / 3])
-    each = [trees[k : k + 1].parse_tree() for k in range(7)]
-    found = {(e.layer, e.coupling) for t in each for e in t.edges}
-    levels = ([1 / 2, 5 / 6], [0.5, 0.7, 0.9])
-    assert {layer for layer, _ in found} == {0, 1}
-    for layer, coupling in found:
-        assert coupling == pytest.approx(
-            min(levels[layer], key=lambda level: abs(level - coupling))
-        )
 
 
 def test_uniform_couplings_that_are_rounded_up_are_no_edges():

@@ -87,13 +87,6 @@ def test_every_form_of_data_and_batch_gives_the_same(model, found):
     assert sizes == [5, 5, 3]
 
 
-def test_a_compact_model_has_the_trees_of_the_model(model, found):
-    other = rem.trees(rem.compact(model), IMAGES)
-    np.testing.assert_allclose(other.towards, found.towards, atol=SUMS)
-    np.testing.assert_array_equal(other.types, found.types)
-    np.testing.assert_array_equal(other.places, found.places)
-
-
 def test_a_routing_that_rounds_has_the_rounded_threshold(model):
     found = rem.trees(rem.quantize_couplings(model, 4), IMAGES)
     other = rem.trees(model, IMAGES, 4)

@@ -112,9 +112,7 @@ def test_keras_schedules_are_followed_until_they_end(images):
     rem.prune_low_magnitude(model, schedule)
     pruning = model.pruning
     targets = [pruning._target(step) for step in range(1, 8)]
-    assert [target is not None for target in targets] == [
-        True, True, True, True, False, False, False,
-    ]  # fmt: skip
+    assert [t is not None for t in targets] == [True] * 4 + [False] * 3
     assert targets[3] == pytest.approx(0.8)
 
 
@@ -194,30 +192,20 @@ def test_resumed_training_continues_masks_and_schedule(images, tmp_path):
         np.testing.assert_allclose(prunable(resumed)[path], array, atol=SUMS)
 
 
-def without_weights():
-    return keras.Sequential([keras.Input((3,)), keras.layers.ReLU()])
-
-
-@pytest.mark.parametrize(
-    ("make", "schedule", "settings", "said"),
-    [
-        (tiny_capsnet, 0.5, {}, "`pruning_schedule` must be a function"),
-        (tiny_capsnet, None, {"scope": "layer"}, "`scope` must be one of"),
-        (without_weights, None, {}, "no trainable kernel and no transf"),
-    ],
-)
-def test_wrong_arguments_are_errors(make, schedule, settings, said):
-    with pytest.raises(ValueError, match=said):
-        rem.prune_low_magnitude(
-            make(), schedule or (lambda step: 0.5), **settings
-        )
-
-
-def test_a_model_is_pruned_once():
-    model = rem.prune_low_magnitude(tiny_capsnet(), lambda step: 0.5)
-    for begin in (rem.prune_low_magnitude, rem.prune_structured):
-        with pytest.raises(ValueError, match="is being pruned already"):
-            begin(model, lambda step: 0.5)
+def test_wrong_arguments_are_errors():
+    model, half = tiny_capsnet(), lambda step: 0.5
+    begin = rem.prune_low_magnitude
+    pruned = begin(tiny_capsnet(), half)
+    unweighted = keras.Sequential([keras.Input((3,)), keras.layers.ReLU()])
+    for call, said in (
+        (lambda: begin(model, 0.5), "`pruning_schedule` must be a function"),
+        (lambda: begin(model, half, scope="layer"), "`scope` must be one of"),
+        (lambda: begin(unweighted, half), "no trainable kernel and no transf"),
+        (lambda: begin(pruned, half), "is being pruned already"),
+        (lambda: rem.prune_structured(pruned, half), "is being pruned already"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            call()
 
 
 @pytest.mark.parametrize("steps_per_execution", [3, 4])

@@ -94,26 +94,16 @@ def test_every_keras_optimizer_can_have_it(name):
     assert copy.get_config() == optimizer.get_config()
 
 
-def used():
-    optimizer = keras.optimizers.SGD()
-    optimizer.build(one_layer().trainable_variables)
-    return optimizer
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "rate", "said"),
-    [
-        (keras.optimizers.SGD, 2.0, r"`rate` must be in \[0, 1\]"),
-        (keras.optimizers.SGD, "x", "rate='x'"),
-        (lambda: "adam", 0.1, "must be an object such as"),
-        (
-            lambda: keras.optimizers.LossScaleOptimizer(used()),
-            0.1,
-            "inside LossScaleOptimizer",
-        ),
+def test_wrong_use_is_an_error():
+    fresh, used = keras.optimizers.SGD(), keras.optimizers.SGD()
+    used.build(one_layer().trainable_variables)
+    wrapper = keras.optimizers.LossScaleOptimizer(used)
+    for optimizer, rate, said in (
+        (fresh, 2.0, r"`rate` must be in \[0, 1\]"),
+        (fresh, "x", "rate='x'"),
+        ("adam", 0.1, "must be an object such as"),
+        (wrapper, 0.1, "inside LossScaleOptimizer"),
         (used, 0.1, "has been used"),
-    ],
-)
-def test_wrong_use_is_an_error(optimizer, rate, said):
-    with pytest.raises(ValueError, match=said):
-        rem.sensitivity_decay(optimizer(), rate)
+    ):
+        with pytest.raises(ValueError, match=said):
+            rem.sensitivity_decay(optimizer, rate)

@@ -83,31 +83,28 @@ def test_moving_averages_are_left_as_they_were(images):
     assert_all_equal(model.get_weights(), before)
 
 
-def test_every_tensor_keeps_a_weight():
+def test_every_tensor_keeps_a_weight_and_equal_ones_keep_the_sparsity():
     saliencies = [np.arange(1.0, 9.0), np.array([[0.0, 0.2], [0.1, 0.0]])]
     masks = saliency_masks(saliencies, 0.75)
     np.testing.assert_array_equal(masks[0], np.arange(8) >= 5)
     np.testing.assert_array_equal(masks[1], [[False, True], [False, False]])
-
-
-def test_equal_saliencies_do_not_change_the_sparsity():
-    (mask,) = saliency_masks([np.zeros((4, 5))], 0.75)
-    assert mask.sum() == 5
+    assert saliency_masks([np.zeros((4, 5))], 0.75)[0].sum() == 5
 
 
 def test_wrong_arguments_are_errors(images):
     model = compiled(tiny_capsnet())
-    with pytest.raises(ValueError, match=r"in \[0, 1\). Received: sparsity=1"):
-        rem.prune_single_shot(model, batches(*images), 1.0)
-    with pytest.raises(ValueError, match="at least one batch"):
-        rem.prune_single_shot(model, [], 0.5)
-    with pytest.raises(ValueError, match="Compile the model"):
-        rem.prune_single_shot(tiny_capsnet(), batches(*images), 0.5)
     dead = compiled(tiny_capsnet())
     for variable in dead.trainable_variables:
         variable.assign(np.zeros(variable.shape))
-    with pytest.raises(ValueError, match="their sum is 0.0"):
-        rem.prune_single_shot(dead, batches(*images), 0.5)
+    data = batches(*images)
+    for network, given, sparsity, message in (
+        (model, data, 1.0, r"in \[0, 1\). Received: sparsity=1"),
+        (model, [], 0.5, "at least one batch"),
+        (tiny_capsnet(), data, 0.5, "Compile the model"),
+        (dead, data, 0.5, "their sum is 0.0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            rem.prune_single_shot(network, given, sparsity)
 
 
 def test_loss_scaling_leaves_no_batch_out_and_masks_hold(images):

@@ -99,14 +99,10 @@ def _rebuilt(call: "Call", keep: Mask, values: Values) -> tuple[Any, list[Any]]:
 
 
 class Call(NamedTuple):
-    """A call of a layer or an operation, and the numbers of its units.
-
-    `shape` is that of its first input, and `rule` the rule of its layer, if it
-    has one.
-    """
+    """A call of a layer or an operation, and the numbers of its units."""
 
     layer: Any
-    shape: Shape
+    shape: Shape  # of the first input
     inputs: list[Ids]
     outputs: list[Ids]
     rule: Rule | None
@@ -115,10 +111,7 @@ class Call(NamedTuple):
 class Units:
     """The units of a functional model, numbered, and their groups.
 
-    Args:
-        model: The model.
-        frozen_stay: Bool. Whether layers that are not trained keep their units.
-            Defaults to `False`.
+    With `frozen_stay` layers that are not trained keep their units.
 
     Attributes:
         calls: The calls, in the order in which they happen.

@@ -1,5 +1,15 @@
-"""Rules by which layers are made smaller."""
+"""Rules by which layers are made smaller.
 
+A child that votes zero for every parent moves none where the routing ignores
+silent children. A parent for which every child votes zero keeps its share of
+them: a layer without it counts it among the routing's `silent_parents`.
+
+With EM routing capsules have activations: a child of activation 0 that votes
+zero moves no parent, and a parent whose `beta_a` is that of an absent one is
+never active, and takes no share of a child.
+"""
+
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,6 +20,7 @@ from keras import ops
 from tfcaps.layers import (
     CapsuleConv2D,
     ClassCaps,
+    CompactCaps,
     ConvCaps,
     ConvCaps3D,
     PartCaps,
@@ -17,18 +28,16 @@ from tfcaps.layers import (
     PrimaryMatrixCaps,
     Squash,
 )
-from tfcaps.rem.compaction.routed import (
-    ClassChildren,
-    WholeMaps,
-    WindowChildren,
-)
 from tfcaps.rem.compaction.units import (
     AXIS,
+    Constants,
     Ids,
     Mask,
+    Rebuilt,
     Rule,
     Shape,
     Slice,
+    Ties,
     Values,
     any_at,
 )
@@ -63,7 +72,7 @@ class Convolution(Rule):
         self.num_units = num_units
         self.of = of
 
-    def constants(self, inputs: list[Values]) -> list[Values]:
+    def constants(self, inputs: Constants) -> Constants:
         [(conv, unit, _)] = self.parts
         units = np.repeat(inputs[0], self.of)
         kernel = self._array(conv.kernel)
@@ -81,7 +90,7 @@ class Convolution(Rule):
         whole = silent.reshape(-1, unit).all(axis=1)
         return [np.where(whole, 0.0, np.nan)]
 
-    def used(self, wanted: Mask, inputs: list[Values]) -> Mask:
+    def used(self, wanted: Mask, inputs: Constants) -> Mask:
         used = super().used(wanted, inputs)
         # In half precision the bias would be rounded otherwise than the sum.
         if self.layer.compute_dtype == "float32" and all(
@@ -90,9 +99,7 @@ class Convolution(Rule):
             used &= np.isnan(inputs[0])  # constants become a bias
         return used
 
-    def rebuild(
-        self, taken: Mask, wanted: Mask, inputs: list[Values]
-    ) -> tuple[Any, list[Any]]:
+    def rebuild(self, taken: Mask, wanted: Mask, inputs: Constants) -> Rebuilt:
         layer, weights = super().rebuild(taken, wanted, inputs)
         places = {id(v): k for k, v in enumerate(self.layer.weights)}
         left_out = np.where(taken, 0.0, np.nan_to_num(inputs[0]))
@@ -131,13 +138,11 @@ class Convolution(Rule):
 class WithActivations(Convolution):
     """PrimaryMatrixCaps: a type has poses and an activation."""
 
-    def constants(self, inputs: list[Values]) -> list[Values]:
+    def constants(self, inputs: Constants) -> Constants:
         silent = np.where(self.silent(), 0.0, np.nan)
         return [np.full_like(silent, np.nan), silent]
 
-    def tied_units(
-        self, inputs: list[Ids], outputs: list[Ids]
-    ) -> list[tuple[Ids, Ids]]:
+    def tied_units(self, inputs: list[Ids], outputs: list[Ids]) -> Ties:
         return [(outputs[0], outputs[1])]
 
 
@@ -147,19 +152,17 @@ class Parts(Convolution):
     def stays(self, outputs: int) -> bool:
         return True
 
-    def constants(self, inputs: list[Values]) -> list[Values]:
+    def constants(self, inputs: Constants) -> Constants:
         return []
 
 
 class Tied(Rule):
     """A layer each of whose output units is made of one unit of each input."""
 
-    def tied_units(
-        self, inputs: list[Ids], outputs: list[Ids]
-    ) -> list[tuple[Ids, Ids]]:
+    def tied_units(self, inputs: list[Ids], outputs: list[Ids]) -> Ties:
         return [(ids, outputs[0]) for ids in inputs]
 
-    def used(self, wanted: Mask, inputs: list[Values]) -> Mask:
+    def used(self, wanted: Mask, inputs: Constants) -> Mask:
         return np.zeros(len(inputs[0]), bool)  # but those that are tied
 
 
@@ -168,7 +171,7 @@ class Depthwise(Tied):
 
     num_units = "num_types"
 
-    def constants(self, inputs: list[Values]) -> list[Values]:
+    def constants(self, inputs: Constants) -> Constants:
         conv = self.layer.conv
         silent = ~any_at(self._array(conv.kernel) != 0, 2) | (inputs[0] == 0)
         if conv.use_bias:
@@ -176,9 +179,7 @@ class Depthwise(Tied):
         whole = silent.reshape(-1, self.layer.dim).all(axis=1)
         return [np.where(whole, 0.0, np.nan)]
 
-    def tied_units(
-        self, inputs: list[Ids], outputs: list[Ids]
-    ) -> list[tuple[Ids, Ids]]:
+    def tied_units(self, inputs: list[Ids], outputs: list[Ids]) -> Ties:
         return [(inputs[0], np.repeat(outputs[0], self.layer.dim))]
 
     def producer_slices(self) -> list[Slice]:
@@ -195,7 +196,7 @@ class EachUnit(Tied):
         super().__init__(layer)
         self.shape = shape
 
-    def constants(self, inputs: list[Values]) -> list[Values]:
+    def constants(self, inputs: Constants) -> Constants:
         values = inputs[0]
         if len(self.shape) == 4:
             outputs = apply(self._call, values)
@@ -223,7 +224,7 @@ class EachUnit(Tied):
 class Sum(Tied):
     """Add: a unit of the sum is made of the same unit of each input."""
 
-    def constants(self, inputs: list[Values]) -> list[Values]:
+    def constants(self, inputs: Constants) -> Constants:
         return [np.sum(inputs, axis=0)]
 
 
@@ -244,12 +245,10 @@ class Rearranged(Tied):
         self.arrange = arrange
         self.target_shape = target_shape
 
-    def constants(self, inputs: list[Values]) -> list[Values]:
+    def constants(self, inputs: Constants) -> Constants:
         return [self.arrange(inputs)]
 
-    def tied_units(
-        self, inputs: list[Ids], outputs: list[Ids]
-    ) -> list[tuple[Ids, Ids]]:
+    def tied_units(self, inputs: list[Ids], outputs: list[Ids]) -> Ties:
         return [(self.arrange(inputs), outputs[0])]
 
     def _settings(self, wanted: Mask) -> dict[str, Any]:
@@ -258,34 +257,222 @@ class Rearranged(Tied):
         return {"target_shape": self.target_shape(int(wanted.sum()))}
 
 
+class RoutedLayerRule(Rule):
+    """A layer of children and parents."""
+
+    competes = True
+    # At how many places a type is a parent for the same children.
+    places = 1
+
+    def __init__(self, layer: Any):
+        super().__init__(layer)
+        self.is_em = isinstance(layer.routing, EMRouting)
+        self.loses_parents = hasattr(layer.routing, "silent_parents")
+
+    def stays(self, outputs: int) -> bool:
+        # Couplings, the output after these, have a place for each parent.
+        return not self.loses_parents or outputs != 1 + self.is_em
+
+    def constants(self, inputs: Constants) -> Constants:
+        if not self.loses_parents:
+            return []
+        silent = np.where(self.silent(), 0.0, np.nan)
+        return (
+            [np.full_like(silent, np.nan), silent] if self.is_em else [silent]
+        )
+
+    def used(self, wanted: Mask, inputs: Constants) -> Mask:
+        used = super().used(wanted, inputs)
+        return used | (inputs[1] != 0) if self.is_em else used
+
+    def tied_units(self, inputs: list[Ids], outputs: list[Ids]) -> Ties:
+        tied = [(inputs[0], ids) for ids in inputs[1:]]
+        if not self.stays(len(outputs)):
+            tied += [(outputs[0], ids) for ids in outputs[1:]]
+        return tied
+
+    def producer_slices(self) -> list[Slice]:
+        weight = self.layer.transformation
+        parents = np.arange(weight.shape[-3])
+        slices = [Slice(weight, len(weight.shape) - 3, parents)]
+        for name, mark in self._routing_weights().items():
+            if -2 in mark.shape:
+                variable = getattr(self.layer, name)
+                axis = mark.shape.index(-2)
+                fill = self.layer.routing.absent if name == "beta_a" else 0.0
+                slices.append(
+                    Slice(variable, axis, parents, fill, not mark.per_child)
+                )
+        return slices
+
+    def _routing_weights(self) -> dict[str, Any]:
+        """Returns the routing's weights, -2 for their axis of parents."""
+        marks = self.layer.routing.weights(-1, -2, -3)
+        return {name: marks[name] for name in self.layer._routing_weights}
+
+    def _of_children(self, units: Ids, axis: int = 0) -> list[Slice]:
+        """Returns the weights of children, each of one of the units.
+
+        `axis` is that of children in the transformation.
+        """
+        weight = self.layer.transformation
+        slices = [Slice(weight, axis, units[: weight.shape[axis]])]
+        for name, mark in self._routing_weights().items():
+            if mark.per_child:
+                variable = getattr(self.layer, name)
+                slices.append(Slice(variable, 0, units, counts=False))
+        return slices
+
+    def _settings(self, wanted: Mask) -> dict[str, Any]:
+        if wanted.all():
+            return {}
+        settings = super()._settings(wanted)
+        if not self.is_em:
+            routing = self.layer.get_config()["routing"]
+            config = dict(routing["config"])
+            config["silent_parents"] += self.places * int((~wanted).sum())
+            settings["routing"] = {**routing, "config": config}
+        return settings
+
+
+class ClassChildren(RoutedLayerRule):
+    """ClassCaps, of which single children can be left out."""
+
+    num_units = "num_capsules"
+
+    def __init__(self, layer: Any, shape: Shape):
+        super().__init__(layer)
+        self.grid = layer.children_shape(shape)
+
+    def rebuild(self, taken: Mask, wanted: Mask, inputs: Constants) -> Rebuilt:
+        votes = self._votes(inputs)
+        if votes.all() and taken.all():
+            return super().rebuild(taken, wanted, inputs)
+        if not votes.any():
+            votes[0, np.argmax(taken)] = True
+        config = {
+            **self.layer.get_config(),
+            **self._settings(wanted),
+            "grid": self.grid,
+            "sources": np.flatnonzero(votes[:, taken]).tolist(),
+            "origins": np.flatnonzero(votes).tolist(),
+        }
+        children = np.arange(math.prod(self.grid))
+        slices = self._of_children(children)
+        if self.layer.share == "all":
+            slices = slices[1:]  # the matrix is everybody's
+        weights = self._left(
+            (self.producer_slices(), wanted),
+            (slices, np.resize(votes, len(children))),
+        )
+        return CompactCaps.from_config(config), weights
+
+    def consumer_slices(self) -> list[Slice]:
+        if self.layer.share == "all":
+            return []
+        types = self.grid[-1]
+        return self._of_children(np.arange(math.prod(self.grid)) % types)
+
+    def _votes(self, inputs: Constants) -> Mask:
+        """Returns which children vote, `[positions, children]`."""
+        poses = inputs[0]
+        votes = np.ones(len(poses), bool)
+        if self.layer.share != "all":
+            votes = any_at(self._array(self.layer.transformation) != 0, 0)
+        votes = votes.reshape(-1, len(poses)) & (poses != 0)
+        return votes | (inputs[1] != 0) if self.is_em else votes
+
+
+class WindowChildren(RoutedLayerRule):
+    """ConvCaps, of which all windows have the same types."""
+
+    num_units = "num_types"
+
+    def __init__(self, layer: Any):
+        super().__init__(layer)
+        self.loses_parents |= self.is_em
+
+    def consumer_slices(self) -> list[Slice]:
+        if self.layer.share_types:
+            return []
+        types = np.arange(self.layer.transformation.shape[2])
+        positions = math.prod(self.layer.kernel_size)
+        return self._of_children(np.tile(types, positions), axis=2)
+
+
+class WholeMaps(RoutedLayerRule):
+    """ConvCaps3D, whose parents at all positions compete.
+
+    All types of children share the kernel: one that votes zero is a map of
+    zeros.
+    """
+
+    num_units = "num_types"
+
+    def __init__(self, layer: Any, shape: Shape):
+        super().__init__(layer)
+        _, rows, columns, *_ = layer.compute_output_shape(shape)
+        self.places = rows * columns
+
+    def producer_slices(self) -> list[Slice]:
+        layer = self.layer
+        channels = np.arange(layer.conv.kernel.shape[3])
+        slices = [Slice(layer.conv.kernel, 3, channels // layer.dim)]
+        if layer.bias is not None:
+            slices.append(Slice(layer.bias, 0, np.arange(layer.num_types)))
+        return slices
+
+
 def rule_for(layer: Any, inputs: list[Shape], output: Shape) -> Rule | None:
     """Returns the rule of a layer, or `None` if it may need everything.
 
     `inputs` are the shapes of what it takes, `output` is that of what it gives.
     """
     kind = type(layer)  # exactly: a subclass may do anything
-    if (make_joined := _JOINING.get(kind)) is not None:
-        return make_joined(layer, inputs)
+    shape = inputs[0] if inputs else ()
+    if kind in (ClassCaps, ConvCaps):
+        return _routed(layer, inputs)
+    if kind is keras.layers.Add:
+        alike = len(set(inputs)) == 1 and len(shape) in AXIS
+        return Sum(layer) if alike else None
+    if kind is keras.layers.Concatenate:
+        axis = AXIS.get(len(shape))
+        if axis is None or layer.axis % len(shape) != axis:
+            return None
+        known = all(given[axis] is not None for given in inputs)
+        return Rearranged(layer, np.concatenate) if known else None
+    return _of_one(layer, shape, output) if len(inputs) == 1 else None
+
+
+def _of_one(layer: Any, shape: Shape, output: Shape) -> Rule | None:
+    """Returns the rule of a layer of one input."""
+    kind = type(layer)
     if kind is keras.layers.Reshape:
-        return _reshape(layer, inputs[0], output)
-    if kind not in _RULES or len(inputs) != 1:
-        return None
-    is_known, make = _RULES[kind]
-    return make(layer, inputs[0]) if is_known(layer, inputs[0]) else None
-
-
-def _add(layer: Any, inputs: list[Shape]) -> Rule | None:
-    alike = len(set(inputs)) == 1 and len(inputs[0]) in (3, 4, 5)
-    return Sum(layer) if alike else None
-
-
-def _concatenate(layer: Any, inputs: list[Shape]) -> Rule | None:
-    axes = len(inputs[0])
-    axis = AXIS.get(axes)
-    if axis is None or layer.axis % axes != axis:
-        return None
-    known = all(shape[axis] is not None for shape in inputs)
-    return Rearranged(layer, np.concatenate) if known else None
+        return _reshape(layer, shape, output)
+    if kind is keras.layers.Conv2D:
+        known = layer.groups == 1 and layer.data_format == "channels_last"
+        if known and _is_elementwise(layer, shape):
+            return Convolution(layer, [Part(layer, 1)], "filters")
+    if kind is PrimaryCaps and layer.depthwise:
+        return Depthwise(layer)
+    if kind is PrimaryCaps:
+        return Convolution(layer, [Part(layer.conv, layer.dim)], "num_types")
+    if kind is CapsuleConv2D and not layer.depthwise:
+        parts = [Part(layer.conv, layer.dim)]
+        return Convolution(layer, parts, "num_types", shape[-1] or 0)
+    if kind is PrimaryMatrixCaps:
+        poses = Part(layer.pose_conv, layer.dim)
+        activations = Part(layer.activation_conv, 1, _NEVER)
+        return WithActivations(layer, [poses, activations], "num_types")
+    if kind is PartCaps:
+        parts = [Part(layer.conv, 0), Part(layer.nothing_conv, 0)]
+        return Parts(layer, parts)
+    if kind is ConvCaps3D:
+        if layer.routing.ignores_silent and layer.bias_kind != "votes":
+            return WholeMaps(layer, shape)
+    if kind in _OF_EACH_UNIT and _OF_EACH_UNIT[kind](layer, shape):
+        return EachUnit(layer, shape)
+    return None
 
 
 def _routed(layer: Any, inputs: list[Shape]) -> Rule | None:
@@ -302,15 +489,6 @@ def _routed(layer: Any, inputs: list[Shape]) -> Rule | None:
     if not known:
         return None
     return ClassChildren(layer, shape) if is_class else WindowChildren(layer)
-
-
-# Layers of several inputs.
-_JOINING: dict[type, Callable[[Any, list[Shape]], Rule | None]] = {
-    ClassCaps: _routed,
-    ConvCaps: _routed,
-    keras.layers.Add: _add,
-    keras.layers.Concatenate: _concatenate,
-}
 
 
 def _reshape(layer: Any, shape: Shape, target: Shape) -> Rule | None:
@@ -342,11 +520,6 @@ def _is_elementwise(layer: Any, shape: Shape) -> bool:
     return getattr(layer.activation, "__name__", "") in _ELEMENTWISE
 
 
-def _is_plain(layer: Any, shape: Shape) -> bool:
-    known = layer.groups == 1 and layer.data_format == "channels_last"
-    return known and _is_elementwise(layer, shape)
-
-
 def _is_of_channels(layer: Any, shape: Shape) -> bool:
     if getattr(layer, "groups", -1) not in (-1, shape[-1]):
         return False  # a group normalisation of several channels
@@ -358,56 +531,19 @@ def _pads_no_types(layer: Any, shape: Shape) -> bool:
     return is_map and layer.data_format == "channels_last"
 
 
-def _primary(layer: Any, shape: Shape) -> Rule:
-    if layer.depthwise:
-        return Depthwise(layer)
-    return Convolution(layer, [Part(layer.conv, layer.dim)], "num_types")
-
-
-def _primary_matrix(layer: Any, shape: Shape) -> Rule:
-    poses = Part(layer.pose_conv, layer.dim)
-    activations = Part(layer.activation_conv, 1, _NEVER)
-    return WithActivations(layer, [poses, activations], "num_types")
-
-
-_Make = Callable[[Any, Shape], Rule]
-# When a rule holds for a layer, and the rule.
-_RULES: dict[type, tuple[Callable[[Any, Shape], bool], _Make]] = {
-    CapsuleConv2D: (
-        lambda layer, shape: not layer.depthwise,
-        lambda layer, shape: Convolution(
-            layer, [Part(layer.conv, layer.dim)], "num_types", shape[-1] or 0
-        ),
-    ),
-    ConvCaps3D: (
-        lambda layer, shape: (
-            layer.routing.ignores_silent and layer.bias_kind != "votes"
-        ),
-        WholeMaps,
-    ),
-    PartCaps: (
-        _always,
-        lambda layer, shape: Parts(
-            layer, [Part(layer.conv, 0), Part(layer.nothing_conv, 0)]
-        ),
-    ),
-    PrimaryCaps: (_always, _primary),
-    PrimaryMatrixCaps: (_always, _primary_matrix),
+# When layers treat each unit by itself.
+_OF_EACH_UNIT: dict[type, Callable[[Any, Shape], bool]] = {
     # The channels of a map are the components of one capsule.
-    Squash: (lambda layer, shape: len(shape) == 5, EachUnit),
-    keras.layers.Activation: (_is_elementwise, EachUnit),
-    keras.layers.BatchNormalization: (_is_of_channels, EachUnit),
-    keras.layers.Conv2D: (
-        _is_plain,
-        lambda layer, shape: Convolution(layer, [Part(layer, 1)], "filters"),
-    ),
-    keras.layers.Dropout: (_always, EachUnit),
-    keras.layers.ELU: (_always, EachUnit),
-    keras.layers.GroupNormalization: (_is_of_channels, EachUnit),
-    keras.layers.Identity: (_always, EachUnit),
-    keras.layers.LeakyReLU: (_always, EachUnit),
-    keras.layers.ReLU: (_always, EachUnit),
-    keras.layers.ZeroPadding3D: (_pads_no_types, EachUnit),
+    Squash: lambda layer, shape: len(shape) == 5,
+    keras.layers.Activation: _is_elementwise,
+    keras.layers.BatchNormalization: _is_of_channels,
+    keras.layers.Dropout: _always,
+    keras.layers.ELU: _always,
+    keras.layers.GroupNormalization: _is_of_channels,
+    keras.layers.Identity: _always,
+    keras.layers.LeakyReLU: _always,
+    keras.layers.ReLU: _always,
+    keras.layers.ZeroPadding3D: _pads_no_types,
 }
 
 

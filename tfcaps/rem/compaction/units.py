@@ -15,8 +15,11 @@ from numpy.typing import NDArray
 Mask = NDArray[np.bool_]
 # Of units; NaN where the value is not the same everywhere in every image.
 Values = NDArray[np.floating]
-# Numbers of units.
+Constants = list[Values]  # of each input or output
+# Numbers of units, and pairs of those that only leave together.
 Ids = NDArray[np.integer]
+Ties = list[tuple[Ids, Ids]]
+Rebuilt = tuple[Any, list[Any]]  # a layer and its weights
 # Of a layer's input.
 Shape = tuple[int | None, ...]
 
@@ -25,21 +28,13 @@ AXIS = {3: 1, 4: 3, 5: 3}
 
 
 class Slice(NamedTuple):
-    """The entries of a weight that belong to units.
-
-    Attributes:
-        variable: The weight.
-        axis: An axis of it, counted from the first.
-        units: Number of the unit of each entry along the axis.
-        fill: What the weight is where a unit was left out.
-        counts: Whether a unit has an effect if other values are here.
-    """
+    """The entries of a weight that belong to units."""
 
     variable: Any
     axis: int
-    units: Ids
-    fill: float = 0.0
-    counts: bool = True
+    units: Ids  # number of the unit of each entry along the axis
+    fill: float = 0.0  # where a unit was left out
+    counts: bool = True  # whether a unit has an effect if others are here
 
 
 class Rule:
@@ -66,9 +61,7 @@ class Rule:
         """Returns the weights that read each unit of the first input."""
         return []
 
-    def tied_units(
-        self, inputs: list[Ids], outputs: list[Ids]
-    ) -> list[tuple[Ids, Ids]]:
+    def tied_units(self, inputs: list[Ids], outputs: list[Ids]) -> Ties:
         """Returns pairs of units that only leave together."""
         return []
 
@@ -76,14 +69,14 @@ class Rule:
         """Tells whether no unit of so many outputs can be left out."""
         return False
 
-    def constants(self, inputs: list[Values]) -> list[Values]:
+    def constants(self, inputs: Constants) -> Constants:
         """Returns the values of constant output units, NaN for the others.
 
         The list is shorter, or empty, where none is known to be constant.
         """
         return []
 
-    def used(self, wanted: Mask, inputs: list[Values]) -> Mask:
+    def used(self, wanted: Mask, inputs: Constants) -> Mask:
         """Returns the input units that the `wanted` output units depend on."""
         slices = [s for s in self.consumer_slices() if s.counts]
         used = np.full(len(inputs[0]), not slices)
@@ -96,9 +89,7 @@ class Rule:
             np.logical_or.at(used, s.units, any_at(array, s.axis))
         return used & (inputs[0] != 0)
 
-    def rebuild(
-        self, taken: Mask, wanted: Mask, inputs: list[Values]
-    ) -> tuple[Any, list[Any]]:
+    def rebuild(self, taken: Mask, wanted: Mask, inputs: Constants) -> Rebuilt:
         """Returns a layer for the units that are left, and its weights."""
         return self._changed(**self._settings(wanted)), self._left(
             (self.producer_slices(), wanted),

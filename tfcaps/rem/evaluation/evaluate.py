@@ -42,12 +42,11 @@ _FEWEST_SAMPLES = 30
 _CLEARLY = 2.33
 # Fields that `to_dict` has in another form.
 _NOT_JSON = ("dictionary", "type_dictionary", "faithfulness")
-_MOST_ROWS = 30  # more classes have no rows in the table
 
 
 @dataclasses.dataclass(frozen=True)
 class Report(Result):
-    """The result of `tfcaps.rem.evaluate`.
+    """The result of `tfcaps.rem.evaluate`: prints as a table, saves as JSON.
 
     Never read entropy alone: it cannot exceed the ceiling, log2 of the number
     of samples, and it is 0 for a network that does not route at all.
@@ -65,8 +64,8 @@ class Report(Result):
         whole_share: Share of samples whose tree has every child and so only
             repeats the class.
         t_score: Mean T-score of the unquantised couplings, see `t_score`.
-        zero_layers: Names of the fully connected layers whose couplings were
-            all rounded to 0, for every sample.
+        zero_layers: Names of the fully connected layers all of whose couplings
+            were rounded to 0.
         sparsity: Share of zeros among transformations and kernels.
         sparsity_paper: The same with the biases of these layers, see
             `tfcaps.rem.sparsity`.
@@ -85,12 +84,13 @@ class Report(Result):
             images is not known.
         t_score_voting: The T-score over the children that are active in some
             image. The others, such as those that pruning has left no vote,
-            choose no parent, so that the T-score of a network with few children
-            left is low, however clearly these choose.
+            choose no parent, which makes the T-score of all low.
         voting_children: How many children these are.
         tree_threshold: The coupling that a child must exceed to be in a tree,
             see `tfcaps.routing.Routing.tree_threshold`.
     """
+
+    told = ("learnt", "trivial", "empty", "verdict", "type_entropy_bits")
 
     levels: int
     levels_per_layer: dict[str, int]
@@ -168,31 +168,27 @@ class Report(Result):
         # Children without a vote choose no parent, however clear the others.
         clear = self.t_score_voting
         clear = self.t_score if clear is None else clear
-        nothing = "the entropy says nothing"
+        routing, whole = self._in_words
+        nothing = "and the entropy says nothing"
         if [*self.levels_per_layer][-1] in self.zero_layers:
             return (
                 f"all couplings are rounded to 0, {self.levels} levels are too "
                 "few"
             )
         if self.nonuniform_share < TRIVIAL_SHARE or clear < TRIVIAL_T_SCORE:
-            hardly = "so that there is hardly any routing and"
-            return f"{self._routing}, {hardly} {nothing}"
+            return f"{routing}, so that there is hardly any routing {nothing}"
         if self.whole_share > TRIVIAL_WHOLE_SHARE:
-            return f"{self._whole}, so that they repeat the class and {nothing}"
+            return f"{whole}, so that they repeat the class {nothing}"
         return ""
 
     @property
-    def _routing(self) -> str:
+    def _in_words(self) -> tuple[str, str]:
+        """How much is routed, and how many trees are whole."""
         return (
             f"{percent(self.nonuniform_share)} of the codes differ from the "
-            f"uniform coupling, T-score {self.t_score:.3f}"
-        )
-
-    @property
-    def _whole(self) -> str:
-        return (
+            f"uniform coupling, T-score {self.t_score:.3f}",
             f"{percent(self.whole_share)} of the samples couple every child "
-            "with their class"
+            "with their class",
         )
 
     @property
@@ -215,9 +211,8 @@ class Report(Result):
             )
         sentences = [f"The trees are trivial: {self._why_trivial}."]
         if not self.trivial:
-            sentences = [
-                f"The trees are not trivial: {self._routing}; {self._whole}."
-            ]
+            told = "; ".join(self._in_words)
+            sentences = [f"The trees are not trivial: {told}."]
         if self.faithfulness is not None:
             sentences.append(self.faithfulness.verdict)
         elif not self.trivial:
@@ -239,19 +234,14 @@ class Report(Result):
             **measures,
             "named_parts": self.named_parts and self.named_parts.to_dict(),
             **self.dictionary.summary(),
-            "learnt": self.learnt,
-            "trivial": self.trivial,
-            "empty": self.empty,
-            "verdict": self.verdict,
-            "type_entropy_bits": self.type_entropy_bits,
+            **{name: getattr(self, name) for name in self.told},
         }
 
     def __str__(self) -> str:
-        trees = self.dictionary
+        trees, types = self.dictionary, self.type_entropy_bits
         never = int(np.sum(trees.num_samples == 0))
         ceiling = f"of at most {self.ceiling_bits:.2f} bits"
-        types = self.type_entropy_bits
-        left = self.t_score_voting
+        left, adds = self.t_score_voting, self.multiply_adds
         rows: list[tuple[str, str | None]] = [
             ("accuracy", percent(self.accuracy, 2)),
             ("accuracy, quantised", percent(self.accuracy_quantized, 2)),
@@ -276,26 +266,11 @@ class Report(Result):
                 "parameters, non-zero",
                 f"{self.nonzero_parameters:,} of {self.total_parameters:,}",
             ),
-            (
-                "multiply-adds",
-                f"{self.multiply_adds:,}" if self.multiply_adds else None,
-            ),
+            ("multiply-adds", f"{adds:,}" if adds else None),
         ]
         if self.faithfulness is not None:
             rows += self.faithfulness.rows()
-        lines = lines_of(rows)
-        if trees.num_classes <= _MOST_ROWS:
-            each = zip(
-                *(trees.num_samples, trees.num_keys),
-                *(trees.entropy_bits, trees.ceiling_bits),
-                strict=True,
-            )
-            lines += ["", "class  samples  keys  entropy  ceiling (bits)"]
-            lines += [
-                f"{j:>5}  {n:>7}  {keys:>4}  {bits:>7.2f}  {top:>7.2f}"
-                for j, (n, keys, bits, top) in enumerate(each)
-            ]
-        return "\n".join([*lines, "", self.verdict])
+        return "\n".join([*lines_of(rows), "", self.verdict])
 
 
 def evaluate(
@@ -333,9 +308,6 @@ def evaluate(
             `tfcaps.rem.faithfulness` with its defaults, for which the data set
             is read a second time. Defaults to `False`.
         verbose: 0 or 1. Show a progress bar. Defaults to `0`.
-
-    Returns:
-        A `Report`, which prints as a table and saves as JSON.
 
     Raises:
         ValueError: If the model has no routed layer, the data set is empty or
@@ -395,8 +367,8 @@ class Evaluator:
         keep_pruned(self.model)
         check_weights(self.model.weights)
         self._rounding.set_weights(self._above.get_weights())
-        trees = CouplingDictionary(self._plain.num_classes)
-        types = CouplingDictionary(self._plain.num_classes)
+        classes = self._plain.num_classes
+        trees, types = CouplingDictionary(classes), CouplingDictionary(classes)
         sums: dict[str, Any] = collections.defaultdict(int)
         batches, count = labelled_batches(dataset, batch_size, self.model)
         bar = keras.utils.Progbar(count, verbose=verbose, unit_name="batch")
@@ -409,20 +381,50 @@ class Evaluator:
             for name, more in self._sums(plain, rounded, labels).items():
                 sums[name] = sums[name] + more
             bar.add(1)
-        if not int(np.sum(trees.num_samples)):
+        known = int(np.sum(sums["of_class"]))
+        if not known:
             raise ValueError(NO_SAMPLES)
-        return self._report(trees, types if self.grid else None, sums)
+        votes, t_scores = sums["votes"] > 0, sums["t_scores"] / known
+        nonzero, total = count_parameters(self.model.weights)
+        try:
+            products: int | None = multiply_adds(self.model).total
+        except ValueError:  # images of any size
+            products = None
+        return Report(
+            levels=self.levels,
+            levels_per_layer=self.levels_per_layer,
+            mode=self.mode,
+            accuracy=float(sums["right"] / known),
+            accuracy_quantized=float(sums["right_rounded"] / known),
+            nonuniform_share=float(sums["off_uniform"] / (known * votes.size)),
+            strong_share=float(sums["leaves"] / (known * votes.size)),
+            whole_share=float(sums["whole"] / known),
+            t_score=float(np.mean(t_scores)),
+            t_score_voting=float(t_scores[votes].mean()) if any(votes) else 0.0,
+            voting_children=int(np.sum(votes)),
+            zero_layers=[
+                name
+                for name, coupled in zip(
+                    self._rounded.layers, sums["coupled"], strict=True
+                )
+                if not coupled and name in self.levels_per_layer
+            ],
+            sparsity=sparsity(self.model),
+            sparsity_paper=sparsity(self.model, scope="paper"),
+            nonzero_parameters=nonzero,
+            total_parameters=total,
+            majority_share=int(sums["of_class"].max()) / known,
+            dictionary=trees,
+            type_dictionary=types if self.grid else None,
+            grid=self.grid,
+            multiply_adds=products,
+            tree_threshold=self._last.routing.tree_threshold(classes),
+        )
 
     def _sums(
         self, plain: Trees, rounded: Trees, labels: Any
     ) -> dict[str, Any]:
-        """Returns what adds up over batches, of one batch.
-
-        Args:
-            plain: Its trees, couplings as they are.
-            rounded: Those with rounded couplings.
-            labels: As in `evaluate`.
-        """
+        """Returns what adds up over batches, of the trees of one batch."""
         count, children = plain.couplings.shape[2], plain.couplings.shape[1]
         classes = class_of_each(labels, count)
         uniform = quantize(1.0 / count, self.levels, mode=self.mode)
@@ -440,50 +442,6 @@ class Evaluator:
             "coupled": np.array([np.any(link > 0) for link in links]),
         }
 
-    def _report(
-        self,
-        trees: CouplingDictionary,
-        types: CouplingDictionary | None,
-        sums: Any,
-    ) -> Report:
-        """Returns the report of all batches, with the sizes of the model."""
-        known, children = int(sums["of_class"].sum()), len(sums["votes"])
-        t_scores, votes = sums["t_scores"] / known, sums["votes"] > 0
-        nonzero, total = count_parameters(self.model.weights)
-        try:
-            products: int | None = multiply_adds(self.model).total
-        except ValueError:  # images of any size
-            products = None
-        names = zip(self._rounded.layers, sums["coupled"], strict=True)
-        return Report(
-            levels=self.levels,
-            levels_per_layer=self.levels_per_layer,
-            mode=self.mode,
-            accuracy=float(sums["right"] / known),
-            accuracy_quantized=float(sums["right_rounded"] / known),
-            nonuniform_share=float(sums["off_uniform"] / (known * children)),
-            strong_share=float(sums["leaves"] / (known * children)),
-            whole_share=float(sums["whole"] / known),
-            t_score=float(np.mean(t_scores)),
-            t_score_voting=float(t_scores[votes].mean()) if any(votes) else 0.0,
-            voting_children=int(np.sum(votes)),
-            zero_layers=[
-                name
-                for name, coupled in names
-                if not coupled and name in self.levels_per_layer
-            ],
-            sparsity=sparsity(self.model),
-            sparsity_paper=sparsity(self.model, scope="paper"),
-            nonzero_parameters=nonzero,
-            total_parameters=total,
-            majority_share=int(sums["of_class"].max()) / known,
-            dictionary=trees,
-            type_dictionary=types,
-            grid=self.grid,
-            multiply_adds=products,
-            tree_threshold=self._last.routing.tree_threshold(trees.num_classes),
-        )
-
 
 def t_score(couplings: Tensor) -> Tensor:
     """Measures how tree-like each sample's couplings are.
@@ -497,9 +455,8 @@ def t_score(couplings: Tensor) -> Tensor:
 
     Returns:
         T-scores `[b]`, float32, in [0, 1] where the couplings of a child sum to
-        1. (Those of `RegularizedRouting` do not, nor with `leaky=True`, where a
-        child that is coupled with no parent counts as one that has chosen.)
-        With a single parent there is nothing to choose, and the score is 1.
+        1. (Those of `RegularizedRouting` do not, nor with `leaky=True`.) With a
+        single parent there is nothing to choose, and the score is 1.
 
     References:
         - Peer, Stabinger, Rodriguez-Sanchez, 2018,

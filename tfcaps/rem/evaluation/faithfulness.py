@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.graphs import (
@@ -19,7 +20,7 @@ from tfcaps.layers import Length, PartCaps, PrimaryCaps, PrimaryMatrixCaps
 from tfcaps.ops import Tensor, check_positive, length
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
 from tfcaps.rem.finite import check_weights
-from tfcaps.rem.parse.couplings import taken_children
+from tfcaps.rem.parse.couplings import of_inputs
 from tfcaps.rem.parse.trees import Trees, connected_calls
 from tfcaps.rem.parse.trees import trees as trees_of
 from tfcaps.rem.results import Result, lines_of, percent
@@ -52,7 +53,7 @@ _IN_PLACE = {"zero": "", "mean": " (its children at their mean poses)"}
 
 @dataclasses.dataclass(frozen=True)
 class Faithfulness(Result):
-    """The result of `tfcaps.rem.faithfulness`.
+    """The result of `tfcaps.rem.faithfulness`: prints, and saves as JSON.
 
     Measures are shares in [0, 1] if nothing else is said. A dict with the keys
     `"zero"` and `"mean"` has a measure for each replacement of silenced
@@ -85,6 +86,8 @@ class Faithfulness(Result):
         sufficiency_longest: Sufficiency of as many children as the tree has,
             the most active ones, whatever they are coupled with.
     """
+
+    told = ("empty", "verdict")
 
     sufficiency: dict[str, float]
     necessity: dict[str, float]
@@ -153,14 +156,6 @@ class Faithfulness(Result):
             f"class, {others}."
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Returns all measures, ready for JSON."""
-        return {
-            **super().to_dict(),
-            "empty": self.empty,
-            "verdict": self.verdict,
-        }
-
     def rows(self) -> list[tuple[str, str | None]]:
         """Returns the names of measures, and what they are as text."""
         rows = [("images measured", f"{self.samples:,}")]
@@ -211,11 +206,8 @@ def faithfulness(
 ) -> Faithfulness:
     """Measures whether a network uses its parse trees.
 
-    The tree of an image has the children whose coupling with the predicted
-    class exceeds the uniform one, 1/J, or its rounded value if the model's
-    routing has levels. Couplings are those of the model as it is.
-
-    Silenced children get pose and activation 0 (`"zero"`), or their means over
+    Trees are those of `tfcaps.rem.trees`, with couplings as they are. Silenced
+    children get pose and activation 0 (`"zero"`), or their means over
     the images (`"mean"`), and the routed layers above run again. In an image
     whose tree is empty there is nothing to silence: its class is not lost.
 
@@ -225,12 +217,9 @@ def faithfulness(
     for each image.
 
     Args:
-        model: A functional or sequential model with a routed layer, from images
-            to class lengths or poses. Decoders and inputs `labels` do not
-            matter.
+        model: As in `trees`.
         dataset: As in `evaluate`; labels are not looked at.
-        layer: Name of the layer whose children are silenced, as in
-            `tfcaps.rem.trees`. Defaults to `None`, the last routed layer.
+        layer: As in `trees`. Defaults to `None`, the last routed layer.
         samples: Int. Measure at most this many images, the first ones, so
             shuffle data that are sorted by class. Defaults to `2000`.
         draws: Int. How many sets of random children, and of active ones, are
@@ -239,13 +228,8 @@ def faithfulness(
         batch_size: Int. Size of the batches cut from arrays. Defaults to `256`.
         verbose: 0 or 1. Show progress bars. Defaults to `0`.
 
-    Returns:
-        A `Faithfulness`, which prints as a table and saves as JSON.
-
     Raises:
-        ValueError: If the model has no routed layer or makes no class capsules,
-            `layer` is none of its layers, the data set is empty, or a number is
-            below 1.
+        ValueError: As in `trees`, or if a number is below 1.
 
     References:
         - DeYoung et al., 2020, https://arxiv.org/abs/1911.03429 (sufficiency,
@@ -259,9 +243,9 @@ def faithfulness(
     few = _evenly(len(images), _SHIFTED)
     moved = _shifted(images[few]) if images.ndim == 4 else []
     batches = (
-        array[start : start + batch_size]
+        array[part]
         for array in (images, *moved)
-        for start in range(0, len(array), batch_size)
+        for part in _parts(len(array), batch_size)
     )
     trees = trees_of(silencer.model, batches, couplings=False, layer=layer)
     of_moved, trees = trees.in_tree[len(images) :], trees[: len(images)]
@@ -281,8 +265,7 @@ def faithfulness(
         """Returns the shares of images of the same class, and of a lost one."""
         values = means if name == "mean" else None
         parts = []
-        for start in range(0, len(rows), step):
-            part = slice(start, start + step)
+        for part in _parts(len(rows), step):
             children = [x[rows[part]] for x in taken]
             parts.append(silencer.silence(children, silenced[part], values))
             bar.add(len(parts[-1]))
@@ -327,7 +310,7 @@ def tree_lengths(
     Children that are silenced have pose and activation 0.
 
     Args:
-        model: As in `tfcaps.rem.trees`.
+        model: As in `trees`.
         images: Its input `[n, ...]`.
         trees: What `tfcaps.rem.trees` returns for them.
         batch_size: Int. Images in a batch. Defaults to `256`.
@@ -337,24 +320,12 @@ def tree_lengths(
         silenced, and those with all but the tree silenced.
 
     Raises:
-        ValueError: If there is not one tree for each image, or as in
-            `tfcaps.rem.trees`.
-
-    Example:
-
-    >>> import numpy as np
-    >>> from tfcaps.models import dr_capsnet
-    >>> from tfcaps.rem import trees
-    >>> network = dr_capsnet((20, 20, 1), 10, filters=4, primary_types=2)
-    >>> images = np.zeros((3, 20, 20, 1), "float32")
-    >>> tree_lengths(network, images, trees(network, images)).shape
-    (3, 3, 10)
+        ValueError: If there is not one tree for each image, or as in `trees`.
     """
     images = trees.own(images)
     silencer = Silencer(model)
     lengths = np.repeat(trees.lengths[:, np.newaxis], 3, axis=1)
-    for start in range(0, len(images), batch_size):
-        part = slice(start, start + batch_size)
+    for part in _parts(len(images), batch_size):
         taken = silencer.taken(images[part], batch_size)
         inside = trees.in_tree[part]
         lengths[part, 1] = silencer.silence(taken, inside, None)
@@ -365,10 +336,8 @@ def tree_lengths(
 class Silencer:
     """Runs a network once up to the children, and routes these repeatedly.
 
-    It shares the layers, and so the weights, of the model. The children are
-    those of one routed layer, whose inputs are called `taken`, a list of
-    arrays: poses, activations if they are an input, and other tensors that are
-    taken from below.
+    The inputs of the layer are called `taken`, a list of arrays: poses,
+    activations if they are an input, and other tensors from below.
 
     Attributes:
         model: The network from images to lengths.
@@ -382,11 +351,10 @@ class Silencer:
         _, calls, number = connected_calls(self.model, layer)
         call = calls[number]
         self._below, above = cut(self.model, call.layer)
+        self._layer = call.layer
         self._has_activations = call.activations is not None
         self._shape = tuple(above.inputs[0].shape)
         children, parents = map(int, call.couplings.shape[1:])
-        # One more child, which is never silenced: see `taken_children`.
-        self._taken_children = taken_children(call.layer, self._shape, children)
         lengths = above.outputs[0]
         if len(lengths.shape) != 2:
             lengths = Length(dtype="float32")(lengths)
@@ -397,37 +365,28 @@ class Silencer:
     def taken(self, images: Array, batch_size: int) -> list[Array]:
         """Returns what the routed layers take of images."""
         parts = [
-            keras.tree.flatten(
-                predict(self._below, images[start : start + batch_size])
-            )
-            for start in range(0, len(images), batch_size)
+            keras.tree.flatten(predict(self._below, images[part]))
+            for part in _parts(len(images), batch_size)
         ]
-        return [
-            np.concatenate(each).astype("float32")
-            for each in zip(*parts, strict=True)
-        ]
+        each = zip(*parts, strict=True)
+        return [np.concatenate(arrays).astype("float32") for arrays in each]
 
     def silence(
         self, taken: list[Array], silenced: Array, values: list[Array] | None
     ) -> Array:
-        """Returns the lengths `[b, j]` without some of the children.
+        """Returns the lengths `[b, j]` without the silenced children `[b, i]`.
 
-        Args:
-            taken: What the routed layers take of `b` images.
-            silenced: Which children, bool `[b, i]`.
-            values: What takes their place, `taken` without the axis of the
-                batch: the mean over images. `None` for 0.
+        In place of what is `taken` they get `values`, which are the same for
+        all images, or 0.
         """
-        shape = (len(silenced), *self._shape[1:-1])
-        silenced = np.pad(silenced, ((0, 0), (0, 1)))
-        silenced = silenced[:, self._taken_children].reshape(shape)
+        silenced = of_inputs(silenced, self._layer, self._shape)
+        silenced = ops.convert_to_numpy(silenced)
         replaced = list(taken)
         for k in range(1 + self._has_activations):
             value = 0.0 if values is None else values[k]
             where = silenced[..., None] if k == 0 else silenced
             replaced[k] = np.where(where, value, taken[k]).astype("float32")
-        lengths: Array = predict(self._lengths, replaced)
-        return lengths.astype("float32")
+        return np.asarray(predict(self._lengths, replaced), "float32")
 
 
 def _first_images(
@@ -455,6 +414,11 @@ def _shifted(images: Array) -> list[Array]:
     ]
 
 
+def _parts(count: int, size: int) -> list[slice]:
+    """Returns slices of so many rows, which together are all."""
+    return [slice(start, start + size) for start in range(0, count, size)]
+
+
 def _evenly(count: int, most: int) -> Array:
     """Returns at most so many of `count` indices, evenly spaced."""
     return np.arange(min(count, most)) * count // min(count, most)
@@ -465,10 +429,8 @@ def _other_children(
 ) -> tuple[Array, Array, Array]:
     """Returns as many other children of some images as are in the tree.
 
-    Returns:
-        Random children, `[some * draws, i]`; random ones among the active
-        children that are not in the tree, or all of them where there are
-        fewer; and the most active ones, `[some, i]`.
+    Random ones, `[some * draws, i]`, random ones of the active children outside
+    of the tree, or all where there are fewer, and the most active, `[some, i]`.
     """
     count, children = trees.in_tree.shape
     inside, active = trees.in_tree[some], trees.activations[some]
@@ -502,13 +464,11 @@ def _silent_capsules(
 
     copy = clone_with_call(model, call)
     network = keras.Model(copy.input, active)
-    most: dict[str, Array] = {}
-    for start in range(0, len(images), batch_size):
-        batch = images[start : start + batch_size]
-        for name, values in predict(network, batch).items():
-            largest = values.max(axis=0)
-            most[name] = np.maximum(most.get(name, largest), largest)
-    return {name: float(np.mean(most[name] < _SILENT)) for name in active}
+    loud: dict[str, Any] = dict.fromkeys(active, False)
+    for part in _parts(len(images), batch_size):
+        for name, values in predict(network, images[part]).items():
+            loud[name] |= np.any(values >= _SILENT, axis=0)
+    return {name: float(np.mean(~each)) for name, each in loud.items()}
 
 
 def _places(scores: Array) -> Array:
@@ -519,14 +479,12 @@ def _places(scores: Array) -> Array:
 def lost(lengths: Array, classes: Array, before: Array) -> Array:
     """Tells whether a class is not the longest, or half as long, `[b]`."""
     same = lengths.argmax(axis=-1) == classes
-    gone: Array = ~(same & (of_class(lengths, classes) >= 0.5 * before))
-    return gone
+    return ~(same & (of_class(lengths, classes) >= 0.5 * before))
 
 
 def of_class(lengths: Array, classes: Array) -> Array:
     """Returns the length `[b]` of one class of each sample."""
-    column = np.take_along_axis(lengths, classes[:, None], axis=-1)
-    return column[:, 0]
+    return np.take_along_axis(lengths, classes[:, None], axis=-1)[:, 0]
 
 
 def jaccard(first: Array, second: Array) -> float:
@@ -539,12 +497,7 @@ def jaccard(first: Array, second: Array) -> float:
 def class_share(values: Array, classes: Array) -> float:
     """Returns the share of the variance over samples that classes explain.
 
-    Args:
-        values: `[b, i]`; sums of squares are those over all children.
-        classes: `[b]`.
-
-    Returns:
-        In [0, 1]; 1 if nothing varies.
+    It is that of all `values` `[b, i]` together; 1 if nothing varies.
     """
     centred = values - np.mean(values, axis=0, dtype="float64")
     total = float(np.sum(centred**2))

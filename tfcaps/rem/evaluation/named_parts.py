@@ -30,7 +30,7 @@ _ON = 3.7  # pixels around a centre that are on its part, without masks
 
 @dataclasses.dataclass(frozen=True)
 class NamedParts(Result):
-    """The result of `tfcaps.rem.named_parts`.
+    """The result of `tfcaps.rem.named_parts`: prints, and saves as JSON.
 
     Leaves are the children in a tree. Measures from `found_once` on are `None`
     where parts are not known, from `information` on where kinds are not.
@@ -51,7 +51,7 @@ class NamedParts(Result):
         information: Normalised mutual information (NMI) of a leaf's type and
             the kind of the part under it, over leaves on parts, in [0, 1].
         purity: Share of the leaves that lie on a part of the kind on which most
-            leaves of their type lie. A leaf on nothing does not.
+            leaves of their type lie.
         parts_named: Share of the objects' parts on which a leaf lies whose type
             stands for their kind.
         labelled_f1: Harmonic mean of that and of the share of the leaves that
@@ -61,9 +61,10 @@ class NamedParts(Result):
         kind_names: What the kinds are called.
         names: For each type the kind on which most of its leaves lie, or `None`
             if none does.
-        stability: What `part_stability` returned, or `None` where
-            that was not measured.
+        stability: What `part_stability` returned, if that was measured.
     """
+
+    told = ("named", "verdict")
 
     leaves: float
     types: int
@@ -92,11 +93,8 @@ class NamedParts(Result):
         is at least 0.8. Trees with more than 95 % of their leaves of one type
         name none, whatever parts there are.
         """
-        if self._failures:
-            return False
-        if self.found_once is None or self.information is None:
-            return None
-        return True
+        known = None not in (self.found_once, self.information)
+        return False if self._failures else known or None
 
     @property
     def _failures(self) -> list[str]:
@@ -141,14 +139,6 @@ class NamedParts(Result):
             f"their leaves are of {self.types_used} of {self.types} types, "
             f"{percent(self.top_type_share)} of type {self.top_type}."
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns all measures, ready for JSON."""
-        return {
-            **super().to_dict(),
-            "named": self.named,
-            "verdict": self.verdict,
-        }
 
     def __str__(self) -> str:
         nmi = None if self.information is None else f"{self.information:.2f}"
@@ -195,9 +185,8 @@ def named_parts(
     """Measures how well the types of leaves name the parts under them.
 
     A leaf finds a part if it is at most `reach` pixels from its centre. It lies
-    on a part if it is at most 3.7 pixels from its centre or, where masks are
-    given, on the mask or at most two pixels beside it; of several on the one
-    whose centre is nearest.
+    on a part if it is at most 3.7 pixels from its centre or, of masks, at most
+    two pixels beside it; of several on the one whose centre is nearest.
 
     Args:
         trees: What `tfcaps.rem.trees` returns of `n` images.
@@ -220,24 +209,9 @@ def named_parts(
         reach: Float or `None`, with which a leaf finds the part it lies on, as
             for boxes that differ in size. Defaults to `2.5`.
 
-    Returns:
-        `NamedParts`, which prints as a table and saves as JSON.
-
     Raises:
         ValueError: If shapes do not fit, the children have no places, a kind is
             missing, or no image has a part.
-
-    Example:
-
-    >>> import numpy as np
-    >>> from tfcaps import rem
-    >>> from tfcaps.models import dr_capsnet
-    >>> network = dr_capsnet((20, 20, 1), 10, filters=4, primary_types=2)
-    >>> trees = rem.trees(network, np.zeros((3, 20, 20, 1), "float32"))
-    >>> centres = np.full((3, 1, 2), 8.0)  # a part in each image
-    >>> kinds = np.zeros((3, 1), int)
-    >>> named_parts(trees, centres, kinds=kinds).found_once
-    0.0
 
     References:
         - Nauta et al., 2023, "PIP-Net" (purity)
@@ -251,12 +225,10 @@ def named_parts(
                 "parts=None."
             )
         return of_types
-    there, near, under = _on_parts(trees, parts, loose, reach)
+    there, hits, under = _on_parts(trees, parts, loose, reach)
     own = np.shape(parts)[1]
-    of_object = there[:, :own]
+    of_object, hits = there[:, :own], hits[:, :own]
     image, child = np.nonzero(trees.in_tree)
-    hits = np.zeros(of_object.shape, int)
-    np.add.at(hits, image, near[:, :own].astype(int))
     on_some, count = under >= 0, max(len(under), 1)
     whole = np.all((hits == 1) | ~of_object, axis=1) & of_object.any(axis=1)
     whole &= trees.leaves == of_object.sum(axis=1)
@@ -313,8 +285,8 @@ def part_stability(
         model: As in `trees`.
         images: Its input `[n, h, w, c]`.
         parts: As in `named_parts`.
-        noise: Float. Standard deviation of the noise, in units of the images.
-            Defaults to `0.2`.
+        noise: Float. Standard deviation, in units of the images. Defaults to
+            `0.2`.
         most: Float. Noise beyond it is cut off. Defaults to `0.25`.
         reach: As in `named_parts`. Defaults to `2.5`.
         seed: Int. Seed of the noise. Defaults to `0`.
@@ -330,10 +302,8 @@ def part_stability(
     found = []
     for pixels in (images, noisy):
         seen = trees_of(model, pixels, batch_size=batch_size)
-        there, near, _ = _on_parts(seen, parts, None, reach)
-        hit = np.zeros_like(there)
-        np.logical_or.at(hit, np.nonzero(seen.in_tree)[0], near)
-        found.append(hit)
+        _, hits, _ = _on_parts(seen, parts, None, reach)
+        found.append(hits > 0)
     return float(np.mean(np.all(found[0] == found[1], axis=1)))
 
 
@@ -402,8 +372,8 @@ def _on_parts(
 
     Returns:
         Which parts an image has, `[n, parts]`, the object's before the loose
-        ones; which parts each leaf finds, `[l, parts]`, in the order of
-        `np.nonzero(trees.in_tree)`; and the part under it, `[l]`, or -1.
+        ones; how many leaves find each; and the part under each leaf, `[l]`, in
+        the order of `np.nonzero(trees.in_tree)`, or -1.
     """
     places, own = _places(trees, parts, loose), np.shape(parts)[1]
     are_masks = places.ndim == 4
@@ -413,7 +383,7 @@ def _on_parts(
         raise ValueError(
             "`parts` must have at least one part of one image. Received: none."
         )
-    near, under = [], []
+    hits, under = [], []
     for image, inside in enumerate(trees.in_tree):
         leaves = trees.places[image, inside]
         apart = leaves[:, np.newaxis] - centres[image]
@@ -421,11 +391,11 @@ def _on_parts(
         on = _lie_on(places[image], leaves) if are_masks else distances <= _ON
         nearest = np.where(on, distances, np.inf).argmin(axis=1)
         under.append(np.where(on.any(axis=1), nearest, -1))
-        if reach is None:
-            near.append(under[-1][:, np.newaxis] == np.arange(there.shape[1]))
-        else:
-            near.append(distances <= reach)
-    return there, np.concatenate(near), np.concatenate(under)
+        near = under[-1][:, np.newaxis] == np.arange(there.shape[1])
+        if reach is not None:
+            near = distances <= reach
+        hits.append(near.sum(axis=0))
+    return there, np.stack(hits), np.concatenate(under)
 
 
 def _places(trees: Trees, parts: ArrayLike, loose: ArrayLike | None) -> Array:

@@ -7,7 +7,6 @@ from typing import Any
 import keras
 import numpy as np
 from keras import ops
-from numpy.typing import NDArray
 
 from tfcaps.graphs import (
     TO_TRAIN_ON,
@@ -37,13 +36,10 @@ def layer_levels(
 ) -> dict[str, int]:
     """Returns the levels of each layer that rounds its couplings, by its name.
 
-    Args:
-        routed: The routed layers of a model, from input to output.
-        levels: As in `quantize_couplings`.
-        most: The highest number of levels, if there is one.
+    `routed` are the routed layers of a model, `most` is the highest number.
     """
     names = [r.name for r in routed if getattr(r, "quantizable", True)]
-    each = levels
+    each: Any = levels
     if isinstance(levels, str) or not isinstance(levels, Sequence):
         each = [levels] * max(len(names), 1)  # checked in any case
     elif len(levels) != len(names):
@@ -152,14 +148,11 @@ def add_couplings(
         A functional model with the same inputs and a dict of outputs: those of
         `model`, `couplings` `[b, i, j]` of its last routed layer, and with
         `counterfactual` the output of that name, `[b, 3, j]`, which
-        `tfcaps.losses.CounterfactualLoss` explains: for half of the images of a
-        batch, the lengths without the tree of the longest class (the children
-        that are coupled with it by more than `1 / j`), or with that tree alone.
+        `tfcaps.losses.CounterfactualLoss` explains.
 
     Raises:
         ValueError: If the model has no routed layer, or an output `couplings`
-            already, or `ramp_steps` is negative, or the last routed layer is no
-            `ClassCaps` for `counterfactual`, or the model has its own
+            already, or an argument does not fit it, or it has its own
             `train_step` and its class is not made of inputs and outputs.
     """
     given = model
@@ -174,9 +167,8 @@ def add_couplings(
     if counterfactual and not isinstance(last, ClassCaps):
         raise ValueError(
             "`counterfactual` needs fully connected capsules, "
-            "`tfcaps.layers.ClassCaps`, as the last routed layer, whose "
-            "children it silences. Received: a model that ends in a "
-            f"{type(last).__name__}."
+            "`tfcaps.layers.ClassCaps`, as the last routed layer. Received: a "
+            f"model that ends in a {type(last).__name__}."
         )
     copy, shown = _with_last_shown(model, counterfactual=counterfactual)
     to_train_on = {name: shown[name] for name in TO_TRAIN_ON if name in shown}
@@ -204,11 +196,7 @@ def shown_outputs(
 def _with_last_shown(
     model: keras.Model, *, couplings: bool = True, counterfactual: bool = False
 ) -> tuple[keras.Model, dict[str, Tensor]]:
-    """Returns a copy of a model, and what its last routed layer does in it.
-
-    That is `poses`, and `couplings` and `counterfactual` if they are wanted,
-    see `WithCouplings`.
-    """
+    """Returns a copy of a model, and what its last routed layer does in it."""
     last = last_routed_layer(model)
     shown: dict[str, Tensor] = {}
 
@@ -239,20 +227,6 @@ class GradientRamp(keras.layers.Layer):
     The share is the number of training steps so far over `ramp_steps`, at most
     1, so a loss behind the layer gains weight slowly. The step count is a
     weight of the layer: it is saved with back-ups and works on every backend.
-
-    Args:
-        ramp_steps: Int, at least 1. Training steps until the gradient is
-            complete.
-        **kwargs: Arguments of `keras.layers.Layer`.
-
-    Input shape:
-        Any.
-
-    Output shape:
-        That of the input.
-
-    Raises:
-        ValueError: If `ramp_steps` is less than 1.
     """
 
     def __init__(self, ramp_steps: int, **kwargs: Any):
@@ -313,10 +287,9 @@ class WithCouplings(keras.layers.Layer):
             number of images that this one stands for, in the first row or in
             the second. Only the first half of a batch is routed again, in turn
             for the one and for the other; the rest has zeros. Silenced children
-            have the pose and the activation 0 for two images, and the mean pose
-            and activation of the batch for the next two, so that the network
-            learns to do without them whatever takes their place. Needs a
-            `tfcaps.layers.ClassCaps`. Defaults to `False`.
+            have the pose and the activation 0 for two images, and the means of
+            the batch for the next two. Needs a `tfcaps.layers.ClassCaps`.
+            Defaults to `False`.
         **kwargs: Arguments of `keras.layers.Layer`.
     """
 
@@ -426,45 +399,21 @@ def _answers(
     return ops.concatenate([answers, rest], axis=0)
 
 
-def taken_children(
-    layer: Any, input_shape: tuple[int | None, ...], children: int
-) -> NDArray[np.int32]:
-    """Returns the number, among all children, of each child of an input.
-
-    Children that the layer does not take have the number `children`. Only
-    `CompactCaps` does not take all in their order.
-
-    Args:
-        layer: A routed layer.
-        input_shape: Shape `[b, ..., k]` of the poses that it takes.
-        children: Int. How many children its couplings have.
-    """
-    number = math.prod(size or 1 for size in input_shape[1:-1])
-    if not isinstance(layer, CompactCaps):
-        return np.arange(number, dtype="int32")
-    rows = math.prod(layer.grid[:-1]) if layer.counts_types else 1
-    taken = np.full((rows, number // rows), children, "int32")
-    first = np.arange(rows)[:, None] * (children // rows)
-    taken[:, list(layer.sources)] = first + np.array(layer.origins)
-    return taken.reshape(-1)
-
-
 def of_inputs(
     tree: Tensor, layer: Any, input_shape: tuple[int | None, ...]
 ) -> Tensor:
-    """Returns a mask of the children of a layer's input that are in a tree.
+    """Returns a mask of a layer's inputs `[b, ..., k]` that are in a tree.
 
-    Args:
-        tree: Bool `[b, i]`, whether a child is, for all children.
-        layer: A routed layer.
-        input_shape: Shape `[b, ..., k]` of the poses that it takes.
-
-    Returns:
-        Bool tensor `[b, ...]`, False for children that the layer does not take.
+    `tree` is one of all children, `[b, i]`, of which `CompactCaps` takes some.
     """
     if isinstance(layer, CompactCaps):
+        children = tree.shape[-1]
+        rows = math.prod(layer.grid[:-1]) if layer.counts_types else 1
+        number = math.prod(size or 1 for size in input_shape[1:-1])
+        taken = np.full((rows, number // rows), children, "int32")
+        first = np.arange(rows)[:, None] * (children // rows)
+        taken[:, list(layer.sources)] = first + np.array(layer.origins)
         # One more child, which is in no tree.
         tree = ops.pad(ops.cast(tree, "int32"), [[0, 0], [0, 1]]) > 0
-        taken = taken_children(layer, input_shape, tree.shape[-1] - 1)
-        tree = ops.take(tree, taken, axis=-1)
+        tree = ops.take(tree, taken.reshape(-1), axis=-1)
     return ops.reshape(tree, (-1, *input_shape[1:-1]))

@@ -12,16 +12,9 @@ TREE_MARGIN = 1e-5
 
 
 def in_tree(couplings: Any, threshold: float) -> Any:
-    """Tells which children are in a tree.
+    """Tells which couplings with a tree exceed the threshold, but for rounding.
 
-    Args:
-        couplings: Their couplings with the class, or with a capsule of the
-            tree: a tensor or an array of any shape, in float32 or finer.
-        threshold: What `tree_threshold` returns.
-
-    Returns:
-        Bool of the shape of `couplings`: whether the coupling exceeds the
-        threshold by more than rounding.
+    They are a tensor or an array of any shape, in float32 or finer.
     """
     return couplings > threshold * (1.0 + TREE_MARGIN)
 
@@ -32,10 +25,6 @@ def tree_threshold(routing: Routing, parents: int) -> float:
     That is `Routing.tree_threshold`, or its rounded value if the routing has
     levels and that is larger: 1/16 becomes 0.1 with eleven levels, and still
     means nothing.
-
-    Args:
-        routing: That of the layer that makes the couplings.
-        parents: Int. How many parents the children choose from.
     """
     threshold = routing.tree_threshold(parents)
     if routing.levels is not None:

@@ -20,11 +20,7 @@ def blueprints(model: keras.Model) -> NDArray[np.float64] | None:
     Returns:
         Array `[j, t, 2]`, float64: rows and columns in pixels from the place of
         class `j` to its part of type `t`, NaN where the class has no such part.
-        `None` if the last routed layer has no blueprint, which only
-        `ConstellationCaps` have.
-
-    Raises:
-        ValueError: If the model has no routed layer.
+        `None` if the last routed layer is no `ConstellationCaps`.
 
     Example:
 
@@ -63,16 +59,6 @@ def part_pictures(
     Raises:
         ValueError: If there is not one tree for each image, the children have
             no places, or `window` is no odd number above 0.
-
-    Example:
-
-    >>> import numpy as np
-    >>> from tfcaps.models import dr_capsnet
-    >>> from tfcaps.rem import trees
-    >>> network = dr_capsnet((20, 20, 1), 10, filters=4, primary_types=2)
-    >>> images = np.zeros((3, 20, 20, 1), "float32")
-    >>> part_pictures(images, trees(network, images)).shape
-    (2, 11, 11, 1)
     """
     check_positive(window=window)
     if window % 2 == 0:
@@ -84,18 +70,16 @@ def part_pictures(
     image, child = np.nonzero(trees.in_tree)
     types = trees.types[child]
     middle = np.rint(trees.places[image, child]).astype(int)
-    means = np.full((count, window, window, channels), np.nan, "float32")
     half = window // 2
+    sums = np.zeros((count, window, window, channels))
+    numbers = np.zeros((count, window, window, 1))
     for down, right in np.ndindex(window, window):
         row, column = (middle + (down - half, right - half)).T
         there = (row >= 0) & (row < images.shape[1])
         there &= (column >= 0) & (column < images.shape[2])
         pixels = images[image[there], row[there], column[there]]
-        number = np.bincount(types[there], minlength=count)
-        for k in range(channels):
-            total = np.bincount(types[there], pixels[:, k], count)
-            known = number > 0
-            means[known, down, right, k] = total[known] / number[known]
-    shown = np.isfinite(means).any(axis=(1, 2, 3))
-    means[shown] = np.nan_to_num(means[shown])  # never within an image
-    return means
+        np.add.at(sums[:, down, right], types[there], pixels)
+        np.add.at(numbers[:, down, right], types[there], 1.0)
+    means = sums / np.maximum(numbers, 1.0)
+    means[~numbers.any(axis=(1, 2, 3))] = np.nan
+    return means.astype("float32")

@@ -57,10 +57,7 @@ class ReceptiveFields:
 
     @property
     def child_centres(self) -> Array:
-        """Row and column of the middle of each child's field, `[i, 2]`.
-
-        Those of `centres` where there is a grid.
-        """
+        """Row and column of the middle of each child's field, `[i, 2]`."""
         if self.grid[:2] == (1, 1):
             return (self.boxes[:, :2] + self.boxes[:, 2:] - 1) / 2
         return np.repeat(self.centres.reshape(-1, 2), self.grid[2], axis=0)
@@ -78,18 +75,14 @@ class ReceptiveFields:
         The image is cut into as many equal cells as the grid has. They say
         where children stand that all see the whole image, as on deep networks.
         """
-        sides = np.array(self.image_shape)
-        places = np.indices(self.grid[:2]).reshape(2, -1).T
-        edges = [
-            np.rint((places + more) * sides / self.grid[:2]) for more in (0, 1)
-        ]
-        boxes = np.concatenate(edges, axis=1).astype(np.int64)
-        boxes = np.repeat(boxes, self.grid[2], axis=0)
-        middles = (boxes[:, :2] + boxes[:, 2:] - 1) / 2
+        places = np.moveaxis(np.indices(self.grid[:2]), 0, -1)
+        edges = np.concatenate([places, places + 1], axis=-1)
+        edges = np.rint(edges * (2 * self.image_shape) / (2 * self.grid[:2]))
+        boxes = edges.reshape(-1, 4).repeat(self.grid[2], axis=0)
         return dataclasses.replace(
             self,
-            boxes=boxes,
-            centres=middles.reshape(*self.grid, 2)[:, :, 0],
+            boxes=boxes.astype(np.int64),
+            centres=(edges[..., :2] + edges[..., 2:] - 1) / 2,
         )
 
 
@@ -101,12 +94,9 @@ def receptive_fields(model: keras.Model) -> ReceptiveFields:
     that meet unite theirs, and layers that look at a whole map, such as `Dense`
     on a flattened one, `GroupNormalization` or a hidden `ClassCaps`, see all
     that it has seen. A layer that is not known is taken to see all of its
-    input, see `ReceptiveFields.unknown`; a model inside of the model is
-    followed. No image is needed, and weights do not matter.
-
-    A field is all that can change a child in prediction. So
-    `BatchNormalization` does not widen it. The routing of `ConvCaps` widens it
-    only where windows compete, as in `EMRouting`: once for each iteration after
+    input, see `ReceptiveFields.unknown`. No image is needed, and weights do not
+    matter: a field is all that can change a child in prediction. Routing widens
+    it where windows compete, as in `EMRouting`, once for each iteration after
     the first.
 
     Args:
@@ -190,15 +180,11 @@ class Fields(NamedTuple):
     def gathered(
         self, axis: int, taps: Array, first: float, step: float
     ) -> "Fields":
-        """Returns the fields of what sees some rows or columns of a map each.
+        """Returns the fields of what sees some rows (axis 0) or columns each.
 
-        Args:
-            axis: Int. 0 for rows, 1 for columns.
-            taps: What each of the new rows sees, `[new, taps]`; numbers beyond
-                the map are padding, which sees nothing.
-            first: Where the first new one lies on the axis, a fraction between
-                two rows.
-            step: How far they lie from each other.
+        Each new one sees `taps` `[new, taps]`, of which those beyond the map
+        see nothing. The `first` lies between two old ones, the next a `step`
+        further.
         """
         last, along = self.bounds.shape[axis] - 1, np.arange(2) == axis
         beyond = (taps < 0) | (taps > last)
@@ -241,11 +227,7 @@ def _follow(
 ) -> tuple[Fields, list[Fields], list[str]]:
     """Follows fields through a functional model, call by call.
 
-    Args:
-        model: The model.
-        images: The fields of its first input. Defaults to those of an image,
-            each pixel of which sees itself.
-        layer: One of its layers.
+    Of `images`, the first input, each pixel sees itself unless told otherwise.
 
     Returns:
         The fields of the model's first output, those of the inputs of `layer`,
@@ -283,9 +265,10 @@ def _after(
             for part in parts:
                 of_part = part.compute_output_shape((None, *fields.shape))
                 fields = _after(part, [fields], of_part[1:], unknown)
-        elif isinstance(layer, keras.Model) and len(layer.outputs) == 1:
-            fields, _, names = _follow(functional(layer), inputs[0])
-            unknown += names
+        elif isinstance(layer, keras.Model):
+            if len(getattr(layer, "outputs", ())) == 1:
+                fields, _, names = _follow(functional(layer), inputs[0])
+                unknown += names
         elif getattr(layer, "data_format", "") != "channels_first":
             names = [
                 kind.__name__

@@ -29,8 +29,7 @@ from tfcaps.rem.parse.receptive_fields import ReceptiveFields, receptive_fields
 
 Array = NDArray[Any]
 
-# Codes of couplings that nobody rounds; those of others are bytes.
-_LEVELS, _MOST_LEVELS = 11, 256
+_LEVELS = 11  # of codes of couplings that nobody rounds
 # Those that all images share.
 _SHARED = ("types", "thresholds")
 
@@ -134,16 +133,6 @@ class Trees:
         }
         return dataclasses.replace(self, **of_each)
 
-    @classmethod
-    def joined(cls, parts: Sequence["Trees"]) -> "Trees":
-        """Returns the trees of all images of one or more parts."""
-        first = parts[0]
-        joined = keras.tree.map_structure(
-            lambda *arrays: _joined(arrays),
-            *(part._of_each() for part in parts),
-        )
-        return dataclasses.replace(first, **joined)
-
     def _of_each(self) -> dict[str, Any]:
         """Returns the attributes that have a row for each image, by name."""
         names = [field.name for field in dataclasses.fields(self)]
@@ -201,10 +190,6 @@ class Trees:
 
         Args:
             roots: Classes to trace back. Defaults to those that are predicted.
-
-        Raises:
-            ValueError: If there is no image, no such class, or the couplings
-                with all classes were not wanted.
         """
         if not len(self) or not self.couplings.shape[2]:
             raise ValueError(
@@ -216,11 +201,12 @@ class Trees:
             roots = np.unique(self.predicted).tolist()
         layers = *self.hidden, (self.activations, self.couplings)
         activations, couplings = zip(*layers, strict=True)
-        means = keras.tree.map_structure(
+        of_layers, between = keras.tree.map_structure(
             lambda array: array.mean(axis=0, dtype="float64"),
             ([*activations, self.lengths], [*couplings]),
         )
-        return parse_tree(*means, roots, threshold=self.thresholds or None)
+        least = self.thresholds or None
+        return parse_tree(of_layers, between, roots, threshold=least)
 
 
 def trees(
@@ -255,16 +241,12 @@ def trees(
             `True`.
         layer: Name of the `ClassCaps` whose children the trees are of, if not
             the last one. Its capsules must be the children of the next one, and
-            so on up to the classes. What is in a tree, active and coupled, and
-            where, is then of its children: one is in the tree if its coupling
-            with some capsule of the tree exceeds the threshold, and that is
-            what it has `towards` the class. `couplings` are those with the
-            layer's capsules. Defaults to `None`, the last routed layer.
+            so on up to the classes. A child is then in the tree if its coupling
+            with some capsule of the tree exceeds the threshold, which is what
+            it has `towards` the class. `couplings` are those with the layer's
+            capsules. Defaults to `None`, the last routed layer.
         batch_size: Int. Most images in a batch cut from arrays. Defaults to
             `256`.
-
-    Returns:
-        `Trees`.
 
     Raises:
         ValueError: If the model has no routed layer, the last one makes no
@@ -293,7 +275,10 @@ def trees(
     )
     if not parts:
         raise ValueError(NO_SAMPLES)
-    return Trees.joined(parts)
+    joined = keras.tree.map_structure(
+        _joined, *(part._of_each() for part in parts)
+    )
+    return dataclasses.replace(parts[0], **joined)
 
 
 def iter_trees(
@@ -334,12 +319,9 @@ def parse_tree(
 
     From the classes in `roots` down, an edge is followed to each child
 
-    - whose coupling exceeds the threshold, which is the uniform coupling 1/J of
-      a layer of J parents unless given, and
+    - whose coupling exceeds the threshold, and
     - which is itself a parent of at least one such edge (the in-degree rule),
       or in the first layer.
-
-    Where all couplings are uniform, there are no edges.
 
     Args:
         activations: For each capsule layer its activations `[n]`.
@@ -347,10 +329,7 @@ def parse_tree(
             next layer.
         roots: Classes to trace back.
         threshold: Float, or one for each of `couplings`. What couplings must
-            exceed. Defaults to 1/J.
-
-    Raises:
-        ValueError: If the shapes do not fit, or there is no such class.
+            exceed. Defaults to 1/J of a layer of J parents.
 
     Example:
 
@@ -402,7 +381,7 @@ def parse_tree(
     return ParseTree(layers, start, tuple(edges))
 
 
-def _joined(arrays: Sequence[Array]) -> Array:
+def _joined(*arrays: Array) -> Array:
     """Returns arrays as one, in one memory where all rows are."""
     if all(array.strides[0] == 0 for array in arrays):
         shape = (sum(map(len, arrays)), *arrays[0].shape[1:])
@@ -423,10 +402,8 @@ class _Call(NamedTuple):
 class TreeNetwork:
     """A network from its inputs to all that their trees are made of.
 
-    Args:
-        network: A functional model, as `encoder` returns it, or its upper part.
-        mode: Kind of the levels of codes where its routing does not round.
-        layer: Name of the layer of whose children trees are, see `trees`.
+    It is made of what `encoder` returns, or the upper part of it. `mode` counts
+    where the routing does not round.
 
     Attributes:
         model: The network from the same inputs to what trees are made of.
@@ -466,24 +443,21 @@ class TreeNetwork:
         routing = chosen.layer.routing
         self._levels = routing.levels or _LEVELS
         self._mode = routing.levels_mode if routing.levels else mode
-        if self._levels > _MOST_LEVELS:
+        if self._levels > 256:
             raise ValueError(
-                f"`levels` must be in [2, {_MOST_LEVELS}], so that a code is a "
-                f"byte. Received: levels={self._levels}."
+                "`levels` must be in [2, 256], so that a code is a byte. "
+                f"Received: levels={self._levels}."
             )
         children, self.num_classes = last.couplings.shape[1:]
         self.grid: tuple[int, ...] = (children,)
         if isinstance(chosen.layer, ClassCaps):
-            shape = chosen.children.shape
-            self.grid = chosen.layer.children_shape(shape)
-            children = math.prod(self.grid)
-        self._types = np.arange(children) % self.grid[-1]
+            self.grid = chosen.layer.children_shape(chosen.children.shape)
+        self._types = np.arange(math.prod(self.grid)) % self.grid[-1]
         self.fields: ReceptiveFields | None = None
         image = network.inputs[0].shape[1:]
-        is_last = chosen is last
-        if is_last and len(self.grid) == len(image) == 3 and None not in image:
-            if self.grid[0] * self.grid[1] > 1:
-                self.fields = receptive_fields(network)
+        are_maps = len(self.grid) == len(image) == 3 and None not in image
+        if are_maps and math.prod(self.grid[:2]) > 1 and chosen is last:
+            self.fields = receptive_fields(network)
 
     def __call__(self, inputs: Any) -> Trees:
         """Returns the trees of a batch."""
@@ -530,14 +504,6 @@ def connected_calls(
     That is the place of `layer` among the calls, which are that of the last
     routed layer, and before it those of each `ClassCaps` whose capsules are
     directly the children of the next one.
-
-    Args:
-        model: A functional model, as `encoder` returns it, or its upper part.
-        layer: Name of one of the layers. Defaults to `None`, the last one.
-
-    Raises:
-        ValueError: If the last routed layer makes no class capsules, or `layer`
-            is none of those called.
     """
     last = last_routed_layer(model)
     calls: dict[int, _Call] = {}  # by the poses that they made

@@ -44,22 +44,18 @@ def prune_iteratively(
     back. The loss is the one for the lengths with which the model is compiled.
 
     Args:
-        model: A built `keras.Model`. It is changed in place.
+        model: A built `keras.Model`. It is changed in place, and returned.
         validation_data: Images and labels as in `tfcaps.rem.evaluate`, which
             are not trained on.
         tolerance: Float. The loss may grow by this share. Defaults to `0.0`.
-        max_searches: Int. Most passes over the validation data in one epoch;
-            without it about 35. Twelve find nearly the same threshold. Defaults
-            to `None`.
+        max_searches: Int. Most passes over the validation data in one epoch.
+            Defaults to `None`, about 35; twelve find nearly the same threshold.
         min_accuracy: Float. Nothing is pruned while the accuracy on the
             validation data is not above it; the paper's code has 0.5 for
             affNIST. Defaults to `0.0`.
         max_sparsity: Float. No more than this share of the weights is pruned,
             as to compare strategies at the same sparsity. Defaults to `None`.
         batch_size: Int. Images in a pass's batch. Defaults to `256`.
-
-    Returns:
-        The same model.
 
     Raises:
         ValueError: If an argument is out of range, or the model has no weight

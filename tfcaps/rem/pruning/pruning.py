@@ -2,16 +2,10 @@
 
 A mask is a variable of the optimiser and acts as a constraint of its weight:
 Keras applies constraints after every update, on every backend and replica, so
-the model itself stays as it was and stripping is removing the constraints.
-
-| strategy | how to begin it |
-|---|---|
-| magnitude on a schedule (polynomial, one-shot) | `prune_low_magnitude` |
-| whole units on a schedule, for speed | `prune_structured` |
-| SNIP, once before the training | `prune_single_shot` |
-| the REM paper's, guarded by the validation loss | `prune_iteratively` |
-
-All are driven by the callback `UpdatePruningStep` and end with `strip_pruning`.
+the model itself stays as it was and stripping is removing the constraints. All
+strategies, `prune_low_magnitude`, `prune_structured`, `prune_single_shot` and
+`prune_iteratively`, are driven by `UpdatePruningStep` and end with
+`strip_pruning`.
 """
 
 import abc
@@ -49,16 +43,12 @@ def strip_pruning(model: keras.Model) -> keras.Model:
     the masks; Keras loads it with a fresh optimiser.)
 
     Warns if a schedule of tfmot or Keras has not reached its final sparsity,
-    because the training was too short or `UpdatePruningStep()` was missing, and
-    if pruned weights had other values again, as after `restore_best_weights` or
-    with averages (`use_ema`); these are pruned once more.
+    and if pruned weights had other values again, as after
+    `restore_best_weights` or with averages (`use_ema`); these are pruned again.
 
     Args:
         model: A model given to one of the functions above. It is changed in
-            place; a model that is not being pruned stays as it is.
-
-    Returns:
-        The same model.
+            place, and returned; one that is not being pruned stays as it is.
     """
     pruning = getattr(model, "pruning", None)
     if pruning is None:
@@ -145,9 +135,8 @@ class UpdatePruningStep(keras.callbacks.Callback):
 class Pruning:
     """The masks of one model. A strategy overrides one of the two hooks.
 
-    Args:
-        variables: The weights that can be pruned.
-        fills: What a weight is where it is pruned. Defaults to zeros.
+    `variables` are the weights that can be pruned, `fills` what each of them is
+    where it is pruned, 0 unless given.
     """
 
     # What `goal` and `reached` are shares of.
@@ -290,12 +279,7 @@ class _Masked(keras.constraints.Constraint):
         return ops.convert_to_numpy(self.mask) != 0
 
     def prune_again(self) -> tuple[int, int]:
-        """Prunes the weight once more.
-
-        Returns:
-            How many of its numbers were pruned and had changed, and how many
-            are pruned.
-        """
+        """Prunes once more what had changed; returns its number, and of all."""
         pruned = ~self.kept()
         array = ops.convert_to_numpy(self.variable)
         changed = int(np.sum(pruned & (array != self.fill)))
@@ -348,12 +332,10 @@ class Scheduled(Pruning, abc.ABC):
         value = self.schedule(step)
         if isinstance(value, tuple):  # tfmot: (is it time, sparsity)
             is_time, value = value
-            return float(value) if bool(is_time) else None
-        value = float(value)
-        if value == self._last_sparsity:
-            return None
-        self._last_sparsity = value
-        return value
+        else:
+            is_time = float(value) != self._last_sparsity
+            self._last_sparsity = float(value)
+        return float(value) if bool(is_time) else None
 
 
 def prune_low_magnitude(
@@ -371,16 +353,13 @@ def prune_low_magnitude(
     before restoring a checkpoint that was written during pruning.
 
     Args:
-        model: A built `keras.Model`. It is changed in place.
+        model: A built `keras.Model`. It is changed in place, and returned.
         pruning_schedule: tfmot's `PolynomialDecay` or `ConstantSparsity`, a
             `keras.optimizers.schedules` object, or any function from the step
             (counted from 1) to the sparsity. One that does not decide when to
             prune, as tfmot's do, is followed at every step.
         scope: `"tensor"` prunes the same share of each weight, `"global"`
             compares magnitudes across weights. Defaults to `"tensor"`.
-
-    Returns:
-        The same model.
 
     Raises:
         ValueError: If an argument is out of range, or the model has no weight

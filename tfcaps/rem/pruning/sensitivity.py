@@ -1,6 +1,5 @@
 """Sensitivity-gated weight decay, the part of REM that lowers the entropy."""
 
-import functools
 import inspect
 from collections.abc import Sequence
 from typing import Any
@@ -131,12 +130,18 @@ def sensitivity_decay(
     )
 
 
-@functools.cache
+# Optimiser class -> the same with the decay.
+_WITH_DECAY: dict[Any, Any] = {}
+
+
 def _with_decay(base: Any) -> Any:
     """Returns `base` with the decay, registered so that it can be loaded."""
-    name = f"SensitivityDecay{base.__name__}"
-    cls = type(name, (_SensitivityDecay, base), {"__module__": __name__})
-    return keras.saving.register_keras_serializable(package="tfcaps")(cls)
+    if base not in _WITH_DECAY:
+        name = f"SensitivityDecay{base.__name__}"
+        cls = type(name, (_SensitivityDecay, base), {"__module__": __name__})
+        register = keras.saving.register_keras_serializable(package="tfcaps")
+        _WITH_DECAY[base] = register(cls)
+    return _WITH_DECAY[base]
 
 
 # Those of Keras can be loaded without further ado.

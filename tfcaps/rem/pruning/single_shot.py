@@ -28,14 +28,11 @@ def prune_single_shot(
 
     Args:
         model: A compiled, built `keras.Model` that has not been trained. It is
-            changed in place.
+            changed in place, and returned.
         batches: Data that `fit` takes: arrays `(x, y)`, or an iterable of
             batches. Together they should show every class, and be neither
             shifted nor dropped.
         sparsity: Float in [0, 1). Share of weights to prune.
-
-    Returns:
-        The same model.
 
     Raises:
         ValueError: If `sparsity` is out of range, the model is not compiled or

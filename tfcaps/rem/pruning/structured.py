@@ -2,7 +2,7 @@
 
 import bisect
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -34,9 +34,9 @@ def prune_structured(
     same units and makes a small dense network of the same outputs. Units that
     are tied leave together: the channels that become one capsule, and those
     that a sum adds up. Hidden capsules that leave keep their share in the
-    competition for children, see `silent_parents` of the routings; those of
-    `EMRouting` leave it too, and those of `ScaledDistanceRouting`, to which a
-    parent of no votes is the nearest, stay.
+    competition for children, see `silent_parents` of the routings, but those of
+    `EMRouting`; those of `ScaledDistanceRouting`, to which a parent of no votes
+    is the nearest, stay.
 
     Each layer loses the same share of its units, those of the smallest norm of
     all weights that make or read them, and keeps a twentieth. Train with the
@@ -45,12 +45,9 @@ def prune_structured(
     `prune_low_magnitude`. What has left never comes back.
 
     Args:
-        model: A built `keras.Model`. It is changed in place.
+        model: A built `keras.Model`. It is changed in place, and returned.
         pruning_schedule: As in `prune_low_magnitude`, but its sparsity is the
             share of the multiply-adds, without a decoder's, that is removed.
-
-    Returns:
-        The same model.
 
     Raises:
         ValueError: If no unit may leave, the schedule's final share cannot be
@@ -73,13 +70,8 @@ class UnitGroups:
     """The groups of units of a model that may leave, their weights and cost.
 
     The rules of `tfcaps.rem.compaction` say which these are, so that what is
-    pruned here is what `compact` removes. A decoder does not count.
-
-    Attributes:
-        sites: Number of the place of each group: those that the same layer
-            makes have one place.
-        variables: The trainable weights that belong to groups.
-        fills: What each of them is where a unit was left out.
+    pruned here is what `compact` removes. A decoder does not count. Groups that
+    the same layer makes have one of the `sites`.
     """
 
     def __init__(self, model: keras.Model):
@@ -97,13 +89,11 @@ class UnitGroups:
                 self._add(rule.producer_slices(), of_outputs, self._made)
                 self._add(rule.consumer_slices(), of_inputs, self._read)
         self._costs = [_cost(c, groups) for c in units.calls if c.inputs]
-        known: dict[int, tuple[Any, float]] = {}
-        for s in self._made + self._read:
-            if s.variable.trainable:
-                _, fill = known.get(id(s.variable), (None, 0.0))
-                known[id(s.variable)] = s.variable, fill or s.fill
-        self.variables = [variable for variable, _ in known.values()]
-        self.fills = [fill for _, fill in known.values()]
+        every = [s for s in self._made + self._read if s.variable.trainable]
+        known = {id(s.variable): s.variable for s in every}
+        fills = {id(s.variable): s.fill for s in every if s.fill}
+        self.variables = [*known.values()]
+        self.fills = [fills.get(key, 0.0) for key in known]
 
     def __len__(self) -> int:
         return len(self.sites)
@@ -119,32 +109,36 @@ class UnitGroups:
     def masks(self, keep: Mask) -> list[Array]:
         """Returns the mask of each of `variables`, True where it is kept."""
         keep = np.append(keep, True)
-        masks = {id(v): np.ones(v.shape, bool) for v in self.variables}
-        for s in self._made + self._read:
-            if (mask := masks.get(id(s.variable))) is not None:
-                along = np.moveaxis(mask, s.axis, -1)  # a view
-                along &= keep[s.units]
-        return list(masks.values())
+        masks = [np.ones(v.shape, bool) for v in self.variables]
+        for s, mask in self._pairs(self._made + self._read, masks):
+            along = np.moveaxis(mask, s.axis, -1)  # a view
+            along &= keep[s.units]
+        return masks
 
     def kept(self, masks: Sequence[Array]) -> Mask:
         """Returns the groups that the masks of `variables` keep."""
-        by_variable = dict(zip(map(id, self.variables), masks, strict=True))
         keep = np.zeros(len(self) + 1, bool)
-        for s in self._made:
-            if (mask := by_variable.get(id(s.variable))) is not None:
-                np.logical_or.at(keep, s.units, any_at(mask, s.axis))
+        for s, mask in self._pairs(self._made, masks):
+            np.logical_or.at(keep, s.units, any_at(mask, s.axis))
         return keep[:-1]
 
     def norms(self, weights: Sequence[Array]) -> Array:
         """Returns the norm of all weights of each group, of `variables`."""
-        by_variable = dict(zip(map(id, self.variables), weights, strict=True))
         squares = np.zeros(len(self) + 1)
-        for s in self._made + self._read:
-            if (array := by_variable.get(id(s.variable))) is not None:
-                others = tuple(k for k in range(array.ndim) if k != s.axis)
-                each = np.square(array, dtype=np.float64).sum(axis=others)
-                np.add.at(squares, s.units, each)
+        for s, array in self._pairs(self._made + self._read, weights):
+            others = tuple(k for k in range(array.ndim) if k != s.axis)
+            each = np.square(array, dtype=np.float64).sum(axis=others)
+            np.add.at(squares, s.units, each)
         return np.asarray(np.sqrt(squares[:-1]))
+
+    def _pairs(
+        self, slices: list[Slice], arrays: Sequence[Array]
+    ) -> Iterator[tuple[Slice, Array]]:
+        """Yields slices, and of `arrays` of `variables` the one they are of."""
+        known = dict(zip(map(id, self.variables), arrays, strict=True))
+        for s in slices:
+            if id(s.variable) in known:
+                yield s, known[id(s.variable)]
 
     def _add(
         self, slices: list[Slice], groups: Ids, known: list[Slice]
