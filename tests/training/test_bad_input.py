@@ -150,7 +150,7 @@ FLAGS = [
     ("experiments table_9 --only nothing*", "has no run 'nothing*'"),
     ("experiments table_9 --seeds -1", "is not a whole number from 0"),
     ("experiments table_9 --data-dir nowhere", "is not a folder"),
-    ("experiments --tables done", "none of them is an experiment"),
+    ("experiments --tables done", "no folder of --tables has an exp"),
     ("tables --to s.jsonl nowhere", "nowhere"),
     ("tables --to s.jsonl photos", "photos"),
     ("tables --to s.jsonl done own.png", "own.png"),
