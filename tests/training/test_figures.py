@@ -129,8 +129,8 @@ def test_an_image_of_each_class_is_shown(written, data, models, images, trees):
     np.testing.assert_allclose(found, maps, atol=SUMS)
     *_, of_images = given["parse_tree"]
     for name, k in zip(data.class_names, first, strict=True):
-        expected = trees["rem"][k : k + 1].parse_tree().to_dict()
-        assert of_images["trees"][name].to_dict() == expected
+        expected = trees["rem"][k : k + 1].parse_tree()
+        assert of_images["trees"][name].edges == expected.edges
 
 
 def test_right_and_wrong_images_are_shown_with_their_trees(
@@ -188,8 +188,8 @@ def test_trees_of_the_test_set_are_of_both_models(written, data, trees):
         assert len(overall[title].edges) == len(tree.edges) > 0
     own = trees["rem"]
     for j in set(own.predicted.tolist()):
-        expected = own[own.predicted == j].parse_tree().to_dict()
-        assert by_class.pop(data.class_names[j]).to_dict() == expected
+        expected = own[own.predicted == j].parse_tree()
+        assert by_class.pop(data.class_names[j]).edges == expected.edges
     assert not by_class
 
 

@@ -11,14 +11,18 @@ from tfcaps.models.constellation_capsnet import (
     without_spare_types,
 )
 from tfcaps.models.deepcaps import deepcaps
-from tfcaps.models.dr_capsnet import affine_capsnet, dr_capsnet, gamma_capsnet
+from tfcaps.models.dr_capsnet import (
+    affine_capsnet,
+    dr_capsnet,
+    gamma_capsnet,
+    multilayer_capsnet,
+)
 from tfcaps.models.efficient_capsnet import (
     efficient_capsnet,
     efficient_conv_capsnet,
 )
 from tfcaps.models.em_capsnet import em_capsnet
 from tfcaps.models.load_pretrained import load_pretrained
-from tfcaps.models.multilayer_capsnet import multilayer_capsnet
 from tfcaps.models.parts_capsnet import parts_capsnet
 from tfcaps.models.viewpoints import with_viewpoints
 from tfcaps.models.with_decoder import with_decoder

@@ -16,6 +16,7 @@ from tfcaps.viz.drawing import (
     class_labels,
     colour,
     draw_lines,
+    draw_name,
     figure,
     in_lines,
     in_rows,
@@ -98,32 +99,26 @@ def coupling_histograms(
         dequantize(np.arange(levels), levels, mode=mode)
     )
     logarithmic = max(t.key_length for t in dictionaries.values()) > _MANY
+    looks: list[Any] = [
+        {"color": colour(k), "alpha": 1.0 if k else 0.5}
+        for k in range(len(dictionaries))
+    ]
     for j, panel in enumerate(panels):
         for index, trees in enumerate(dictionaries.values()):
             keys = trees.keys(j)
             if not len(keys):
                 continue
-            panel.hist(
-                np.average(values[keys], axis=0, weights=trees.counts(j)),
-                edges.tolist(),
-                histtype="step" if index else "stepfilled",
-                alpha=1.0 if index else 0.5,
-                color=colour(index),
-                linewidth=1.5,
-                log=logarithmic,
-            )
+            means = np.average(values[keys], axis=0, weights=trees.counts(j))
+            look = looks[index] | {"log": logarithmic, "linewidth": 1.5}
+            look["histtype"] = "step" if index else "stepfilled"
+            panel.hist(means, edges.tolist(), **look)
         panel.axvline(1 / classes, color="0.4", linestyle=":", linewidth=1)
         panel.set_title(in_lines(labels[j]))
-    page.legend(
-        handles=[
-            Patch(
-                color=colour(index), alpha=0.5 if index == 0 else 1.0, label=n
-            )
-            for index, n in enumerate(dictionaries)
-        ],
-        loc="outside upper right",
-        ncols=4,
-    )
+    handles = [
+        Patch(label=name, **look)
+        for name, look in zip(dictionaries, looks, strict=True)
+    ]
+    page.legend(handles=handles, loc="outside upper right", ncols=4)
     page.supxlabel("mean coupling of a child (dotted: uniform)", fontsize=9)
     page.supylabel("children", fontsize=9)
     return page
@@ -198,8 +193,6 @@ def _draw_tree(
         linewidths=0.4,
         zorder=2,
     )
-    frame = {"boxstyle": "round", "facecolor": "white", "edgecolor": "0.3"}
-    middle: Any = {"ha": "center", "va": "center", "bbox": frame}
-    panel.text(0.5, 1.0, in_lines(name), fontsize=9, **middle)
+    draw_name(panel, 0.5, in_lines(name))
     panel.set_xlim(-0.15, 1.15)
     panel.set_ylim(-0.15, 1.15)

@@ -123,6 +123,13 @@ def draw_lines(
     panel.add_collection(lines)
 
 
+def draw_name(panel: Axes, x: float, name: str, y: float = 1.0) -> None:
+    """Draws the node of a class, in a frame."""
+    frame = {"boxstyle": "round", "fc": "w", "ec": "0.3", "lw": 0.8}
+    place: Any = {"ha": "center", "va": "center", "zorder": 3}
+    panel.text(x, y, name, fontsize=9, weight="bold", bbox=frame, **place)
+
+
 def class_labels(
     names: Sequence[str] | None,
     count: int,

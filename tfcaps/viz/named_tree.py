@@ -98,7 +98,8 @@ def named_tree(
     predicted = int(tree.predicted[0])
     shown, seen = _choose(tree, types), picture(image)
     page = Drawing(figsize=(9.0, 8.2), layout="constrained", dpi=120)
-    above, middle, below = page.subfigures(3, 1, height_ratios=(0.8, 5.2, 2.2))
+    bands: Any = page.subfigures(3, 1, height_ratios=(0.8, 5.2, 2.2))
+    above, middle, below = bands
     title = f"The network names this image: {classes[predicted]}"
     if label is not None:
         is_right = label == predicted
@@ -237,12 +238,14 @@ def _draw_image(
 
 def _draw_points(panel: Axes, seen: Array, shown: _Shown, size: float) -> None:
     """Draws leaves, the strongest over the others, and hollow other ones."""
-    leaves, edge = shown.leaves[::-1], 1.4 if size > 10 else 0
+    leaves, others = shown.leaves[::-1], shown.outside
     look: Any = {"c": shown.colours(leaves), "edgecolors": "w", "zorder": 4}
-    panel.scatter(*shown.places[leaves].T, s=size, lw=edge, **look)
-    for tints, width in (("w", 3.2), (shown.colours(shown.outside), 1.8)):
+    look |= {"s": size, "lw": 1.4 if size > 10 else 0}
+    panel.scatter(*shown.places[leaves].T, **look)
+    for tints, width in (("w", 3.2), (shown.colours(others), 1.8)):
         look = {"fc": "none", "edgecolors": tints, "zorder": 3.5}
-        panel.scatter(*shown.places[shown.outside].T, s=size, lw=width, **look)
+        look |= {"s": size, "lw": width}
+        panel.scatter(*shown.places[others].T, **look)
     panel.set_xlim(-0.5, seen.shape[1] - 0.5)
     panel.set_ylim(seen.shape[0] - 0.5, -0.5)
 
@@ -264,7 +267,7 @@ def _draw_blueprint(
         panel.plot([0, x], [0, y], color=tint, lw=1.6, zorder=1)
         panel.scatter(x, y, s=95, color=tint, zorder=3)
     panel.scatter(0, 0, **_CROSS)
-    add_labels(panel, at, [types[k] for k in known], tints, np.zeros(2))
+    add_labels(panel, at, [types[int(k)] for k in known], tints, np.zeros(2))
 
 
 def _draw_parts(
@@ -283,7 +286,7 @@ def _draw_parts(
     for panel, k in zip(panels, known, strict=False):
         show(panel, picture((parts[k] - low) / ((high - low) or 1.0)))
         panel.spines[:].set(color=colour(int(k)), linewidth=3)
-        panel.set_xlabel(_short(types[k], 12), fontsize=10)
+        panel.set_xlabel(_short(types[int(k)], 12), fontsize=10)
     for panel in panels[len(known) :]:
         panel.remove()
 

@@ -15,6 +15,7 @@ from tfcaps.viz.drawing import (
     class_labels,
     colour,
     draw_lines,
+    draw_name,
     figure,
     in_lines,
     picture,
@@ -188,17 +189,7 @@ def _draw_tree(
     tips = np.array([(start + 0.5, end) for start in starts]).reshape(-1, 2)
     root = np.broadcast_to([middle, _CLASS], tips.shape)
     draw_lines(panel, tips, root, couplings, hue="0.25")
-    panel.text(
-        middle,
-        _CLASS,
-        name,
-        ha="center",
-        va="center",
-        fontsize=10,
-        fontweight="bold",
-        bbox={"boxstyle": "round,pad=0.35", "fc": "w", "ec": "0.3", "lw": 0.8},
-        zorder=3,
-    )
+    draw_name(panel, middle, name, _CLASS)
     kind = "child" if tree.fields.grid[:2] == (1, 1) else "type"
     for k, start in enumerate(starts):
         tint = tree.colours[k]
