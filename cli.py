@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import importlib.metadata
 import importlib.util
 import logging
 import os
@@ -49,22 +48,6 @@ def check_installed(**extras: str) -> None:
 
 def _is_installed(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
-
-
-def version_of(package: str) -> str | None:
-    """Returns the version of an installed package, `None` if it is not.
-
-    TensorFlow's packages have different names and the same module.
-    """
-    names = (
-        [package, f"{package}-cpu"] if package == "tensorflow" else [package]
-    )
-    for name in names:
-        try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return None
 
 
 class Parser(argparse.ArgumentParser):

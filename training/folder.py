@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -18,20 +19,16 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from cli import UserError, read_model, version_of
+from cli import UserError, read_model
 from tfcaps.files import put_in_place, write_atomically
 from tfcaps.rem import Report
 from training import devices
 from training.configs import GONE, Config, config_from
 
 _PACKAGES = (
-    "keras",
-    "numpy",
-    "tensorflow",
-    "tensorflow-model-optimization",
-    "tensorflow-datasets",
-    "jax",
-)
+    "keras numpy tensorflow tensorflow-cpu tensorflow-model-optimization "
+    "tensorflow-datasets jax"
+).split()
 # What `write_atomically`, `save_model` and an export were writing.
 _LEFTOVER = re.compile(r"\.(.+\.\w+-[a-z0-9_]{8}|staged-.+|publish-.+)")
 
@@ -221,7 +218,11 @@ class RunFolder:
 
 def environment() -> dict[str, Any]:
     """Returns versions, devices and commit of this process, for JSON."""
-    versions = {package: version_of(package) for package in _PACKAGES}
+    packages = {}
+    for name in _PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            # TensorFlow's have different names and the same module.
+            packages[name.removesuffix("-cpu")] = version(name)
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -229,7 +230,7 @@ def environment() -> dict[str, Any]:
         "backend": keras.backend.backend(),
         "devices": keras.distribution.list_devices(),
         "accelerators": devices.accelerators(),
-        "packages": {name: v for name, v in versions.items() if v},
+        "packages": packages,
         "commit": _commit(),
     }
 

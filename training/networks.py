@@ -118,12 +118,6 @@ def _standardizing(
     """Returns the model with a layer that standardises the images first."""
     images = next(t for t in model.inputs if t.name == "images")
     channels = images.shape[-1]
-    if len({len(mean), len(std)} - {1, channels}) or min(std) <= 0:
-        raise ValueError(
-            f"standardisation needs a mean and a positive deviation for each "
-            f"of {channels} channels, or one for all. Received: mean={mean}, "
-            f"std={std}."
-        )
     scale = np.broadcast_to(1.0 / np.asarray(std), channels)
     offset = -np.broadcast_to(mean, channels) * scale
     standardized = keras.layers.Rescaling(

@@ -6,7 +6,7 @@ import pytest
 
 from tests.networks import SMALL_NETWORKS, images_of, sharpened, tiny_capsnet
 from tests.tolerance import SUMS
-from tfcaps import rem
+from tfcaps import models, rem
 from tfcaps.layers import ClassCaps, ConvCaps, Length, PrimaryCaps
 from tfcaps.rem.maps import saliency_map
 from training.devices import dtype_policy
@@ -144,3 +144,16 @@ def test_maps_of_trees_are_those_of_the_explanation(model):
     maps = saliency_map(trees.activations, trees.towards, fields)
     explained = rem.explanation(model)(images)["saliency"]
     np.testing.assert_allclose(maps, explained, atol=SUMS)
+
+
+def test_blueprints_are_the_shifts_of_the_types_that_a_class_has():
+    network = models.constellation_capsnet((16, 16, 1), 3, part_types=2)
+    layer = network.get_layer("class_caps")
+    shifts = np.arange(12.0).reshape(2, 3, 2)
+    layer.blueprint.assign(shifts / layer.side)
+    layer.slots.assign([[1.0, 0.0, 1.0], [1.0, 1.0, 0.0]])
+    found = rem.blueprints(network)
+    np.testing.assert_allclose(found[0], shifts[:, 0], rtol=1e-6)
+    np.testing.assert_allclose(found[1, 1], shifts[1, 1], rtol=1e-6)
+    assert np.isnan(found[1, 0]).all() and np.isnan(found[2, 1]).all()
+    assert rem.blueprints(tiny_capsnet()) is None

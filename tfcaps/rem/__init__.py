@@ -14,7 +14,7 @@ from tfcaps.rem.evaluation.faithfulness import (
 from tfcaps.rem.evaluation.faithfulness import faithfulness, tree_lengths
 from tfcaps.rem.evaluation.named_parts import NamedParts as NamedParts
 from tfcaps.rem.evaluation.named_parts import named_parts
-from tfcaps.rem.maps import explanation
+from tfcaps.rem.maps import blueprints, explanation, part_pictures
 from tfcaps.rem.multiply_adds import MultiplyAdds as MultiplyAdds
 from tfcaps.rem.multiply_adds import multiply_adds
 from tfcaps.rem.parse.couplings import (
@@ -23,7 +23,6 @@ from tfcaps.rem.parse.couplings import (
     quantize_couplings,
 )
 from tfcaps.rem.parse.dictionary import CouplingDictionary
-from tfcaps.rem.parse.parts import blueprints, part_pictures
 from tfcaps.rem.parse.receptive_fields import ReceptiveFields as ReceptiveFields
 from tfcaps.rem.parse.receptive_fields import receptive_fields
 from tfcaps.rem.parse.trees import Edge as Edge

@@ -47,11 +47,6 @@ def load(
         seed: Draws other images of the same figures, letters or kanji.
     """
     check(name, data_dir)
-    if not 0.0 <= validation < 1.0:
-        raise UserError(
-            "the share of training images held out for validation must be at "
-            f"least 0 and less than 1; it is {validation}."
-        )
     source = SOURCES.get(name, Source(""))
     options = dict(source.options)
     if seed and not source.drawn:

@@ -67,12 +67,6 @@ class Loop:
         now = lengths[self.classes[n]]
         return now < lengths.max() or now < 0.5 * self.before[n]
 
-    def sets(self, n):
-        """Returns all sets with as many children as the tree of image n."""
-        size = self.trees[n].sum()
-        for chosen in itertools.combinations(range(8), size):
-            yield np.isin(np.arange(8), chosen)
-
 
 @pytest.fixture(scope="module")
 def loop(model):
@@ -96,56 +90,35 @@ def test_necessity_and_sufficiency_are_those_of_a_loop(report, loop):
     assert 0.1 < report.necessity["mean"] < 0.9
 
 
-def test_random_controls_are_those_of_all_sets(report, loop):
-    def mean(share):
-        return np.mean(
-            [np.mean([share(n, s) for s in loop.sets(n)]) for n in range(20)]
-        )
-
-    for name, is_mean in (("zero", False), ("mean", True)):
-        kept = mean(lambda n, s, m=is_mean: loop.kept(n, ~s, m))
-        lost = mean(lambda n, s, m=is_mean: loop.lost(n, s, m))
-        found = report.sufficiency_random[name], report.necessity_random[name]
-        # 20 images with 60 draws; the deviation of a share is at most 0.5.
-        assert found == pytest.approx((kept, lost), abs=3 * 0.5 / 1200**0.5)
+def sets_of(members, size):
+    """Returns all sets of so many children."""
+    chosen = itertools.combinations(members, size)
+    return [np.isin(np.arange(8), children) for children in chosen]
 
 
-def active_of(loop, n):
-    """Returns the lengths of children of an image, and which are active."""
-    lengths = np.linalg.norm(loop.children[n], axis=-1)
-    return lengths, lengths > 0.1 * lengths.max()
-
-
-def test_active_control_is_that_of_all_sets(report, loop):
-    def mean(is_mean):
-        shares = []
-        for n in range(20):
-            _, active = active_of(loop, n)
-            others = np.flatnonzero(active & ~loop.trees[n])
-            size = min(loop.trees[n].sum(), len(others))
-            sets = itertools.combinations(others, size)
-            lost = [
-                loop.lost(n, np.isin(np.arange(8), chosen), is_mean)
-                for chosen in sets
+def test_controls_are_those_of_all_sets(report, loop):
+    random, active, longest = [], [], []
+    for n, tree in enumerate(loop.trees):
+        size, lengths = tree.sum(), np.linalg.norm(loop.children[n], axis=-1)
+        others = np.flatnonzero((lengths > 0.1 * lengths.max()) & ~tree)
+        random.append(sets_of(range(8), size))
+        active.append(sets_of(others, min(size, len(others))))
+        longest.append(sets_of(np.argsort(-lengths)[:size], size))
+    # 20 images with 60 draws; the deviation of a share is at most 0.5.
+    chance = 3 * 0.5 / 1200**0.5
+    for found, measure, sets, is_kept, atol in (
+        (report.sufficiency_random, loop.kept, random, True, chance),
+        (report.necessity_random, loop.lost, random, False, chance),
+        (report.necessity_active, loop.lost, active, False, chance),
+        (report.sufficiency_longest, loop.kept, longest, True, 1e-9),
+    ):
+        for name, is_mean in (("zero", False), ("mean", True)):
+            each = [
+                np.mean([measure(n, s ^ is_kept, is_mean) for s in sets[n]])
+                for n in range(20)
             ]
-            shares.append(np.mean(lost))
-        return np.mean(shares)
-
-    for name, is_mean in (("zero", False), ("mean", True)):
-        found = report.necessity_active[name]
-        assert found == pytest.approx(mean(is_mean), abs=3 * 0.5 / 1200**0.5)
+            assert found[name] == pytest.approx(np.mean(each), abs=atol)
     assert 0.0 < report.necessity_active["mean"] < report.necessity["mean"]
-
-
-def test_the_most_active_children_are_those_of_a_loop(report, loop):
-    def kept(n, is_mean):
-        lengths, _ = active_of(loop, n)
-        longest = np.argsort(-lengths)[: loop.trees[n].sum()]
-        return loop.kept(n, ~np.isin(np.arange(8), longest), is_mean)
-
-    for name, is_mean in (("zero", False), ("mean", True)):
-        each = [kept(n, is_mean) for n in range(20)]
-        assert report.sufficiency_longest[name] == pytest.approx(np.mean(each))
     assert report.sufficiency_longest != report.sufficiency
 
 

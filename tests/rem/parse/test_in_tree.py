@@ -6,12 +6,7 @@ import pytest
 
 from tests.networks import draw_weights, outputs_of, tiny_capsnet
 from tfcaps import rem, routing
-from tfcaps.ops import dequantize, quantize
-from tfcaps.rem.parse.in_tree import (
-    TREE_MARGIN,
-    in_tree,
-    tree_threshold,
-)
+from tfcaps.rem.parse.in_tree import TREE_MARGIN, in_tree, tree_threshold
 
 IMAGES = np.random.default_rng(3).random((20, 8, 8, 1), dtype=np.float32)
 LABELS = np.arange(20) % 3
@@ -40,16 +35,6 @@ def test_a_threshold_is_rounded_where_the_routing_rounds():
         assert tree_threshold(eleven, parents) == pytest.approx(wanted)
     assert tree_threshold(HalfRouting(levels=4), 10) == 0.5  # above 1/3
     assert tree_threshold(HalfRouting(), 10) == 0.5
-
-
-def test_codes_are_in_a_tree_as_the_couplings_that_they_stand_for():
-    codes = np.arange(11)
-    for parents in (3, 6, 7, 10, 16):
-        eleven = routing.DynamicRouting(levels=11)
-        rounded = np.asarray(dequantize(codes, 11), np.float32)
-        wanted = in_tree(rounded, tree_threshold(eleven, parents))
-        found = codes > int(quantize(eleven.tree_threshold(parents), 11))
-        np.testing.assert_array_equal(found, wanted)
 
 
 def test_every_part_of_rem_asks_the_routing():

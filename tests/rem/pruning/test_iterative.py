@@ -146,16 +146,18 @@ def test_one_threshold_holds_for_all_weights(images, trained):
             np.testing.assert_array_equal(variable.numpy(), old)
 
 
-@pytest.mark.slow
-def test_the_sparsity_can_be_limited(images, trained):
-    settings = {"tolerance": 100.0, "max_sparsity": 0.3}
-    shares = prune(trained, images, 2, **settings)["sparsity"]
-    assert shares == pytest.approx([0.3, 0.3], abs=1e-3)
-
-
-def test_searches_wait_for_an_accuracy(images):
-    never = prune(compiled(tiny_capsnet()), images, 2, min_accuracy=1.0)
-    assert never["sparsity"] == [0.0, 0.0]
+@pytest.mark.parametrize(
+    ("settings", "share"),
+    [
+        ({"tolerance": 100.0, "max_sparsity": 0.3}, 0.3),
+        ({"min_accuracy": 1.0}, 0.0),
+    ],
+)
+def test_the_sparsity_is_limited_and_waits_for_an_accuracy(
+    settings, share, images
+):
+    shares = prune(compiled(tiny_capsnet()), images, 2, **settings)["sparsity"]
+    assert shares == pytest.approx([share, share], abs=1e-3)
 
 
 def test_the_decoders_loss_does_not_count(images):

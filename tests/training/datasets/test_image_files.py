@@ -156,10 +156,3 @@ def test_large_jpegs_are_resized_as_others(tmp_path, size):
     small = images.read(path, size=size).astype(int)
     expected = images.resize(pixels[None, ..., None], size)[0, ..., 0]
     assert np.abs(small - expected).max() <= 4
-
-
-def test_names_tell_pictures_from_other_files(tmp_path):
-    for name in ("1.PNG", "2.JPeG", "3.tif", ".DS_Store", "._1.jpg", "a.txt"):
-        (tmp_path / name).touch()
-    found = [path.name for path in images.files_in(tmp_path)]
-    assert found == ["1.PNG", "2.JPeG", "3.tif"]

@@ -23,6 +23,7 @@ def test_hidden_files_and_folders_are_no_pictures(photos):
     (photos / ".DS_Store").write_bytes(b"of macOS")
     (photos / "cats" / "._1.png").write_bytes(b"of macOS")
     (photos / "cats" / "Thumbs.db").write_bytes(b"of Windows")
+    (photos / "dogs" / "1.png").rename(photos / "dogs" / "1.PNG")
     for name in (".git", "__MACOSX", "dogs/.thumbnails"):
         (photos / name).mkdir()
         (photos / name / "1.png").write_bytes(b"no picture")

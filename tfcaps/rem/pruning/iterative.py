@@ -66,15 +66,14 @@ def prune_iteratively(
           https://arxiv.org/abs/2011.09905
         - "Capsule Networks Do Not Need to Model Everything"
     """
-    for name, value, least, below in (
-        ("tolerance", tolerance, 0.0, math.inf),
-        ("max_searches", max_searches, 1, math.inf),
-        ("max_sparsity", max_sparsity, 0.0, 1.0),
+    for name, value, least, below, wanted in (
+        ("tolerance", tolerance, 0.0, math.inf, "at least 0"),
+        ("max_searches", max_searches, 1, math.inf, "at least 1"),
+        ("max_sparsity", max_sparsity, 0.0, 1.0, "at least 0 and less than 1"),
     ):
         if value is not None and not least <= value < below:
             raise ValueError(
-                f"`{name}` must be at least {least} and less than {below}. "
-                f"Received: {name}={value}."
+                f"`{name}` must be {wanted}. Received: {name}={value}."
             )
     network = encoder(model)
     batches, _ = labelled_batches(validation_data, batch_size, network)
