@@ -1,7 +1,7 @@
 """Tests with the lowest and the newest supported versions: `nox`.
 
-Each Python that is installed, from 3.11 to 3.13. `nox -- tests/routing` runs a
-part of the tests.
+Each Python that is installed, from 3.11 to 3.13, and the wheel, installed into
+a fresh environment. `nox -- tests/routing` runs a part of the tests.
 """
 
 import configparser
@@ -49,6 +49,18 @@ def tests(session: nox.Session, versions: str) -> None:
     session.run("pytest", *strict, *(session.posargs or PART))
 
 
+@nox.session(python=PYTHONS)
+def wheel(session: nox.Session) -> None:
+    """Installs the wheel and runs the example of the README with it."""
+    with tempfile.TemporaryDirectory() as work:
+        session.install("build")
+        session.run("python", "-m", "build", "--wheel", "--outdir", work, ".")
+        (built,) = Path(work).glob("*.whl")
+        session.install(f"{built}[tensorflow]")
+        session.chdir(work)
+        session.run("python", "-c", example())
+
+
 def lowest(python: str) -> list[str]:
     """Returns a pin of the lowest version of each requirement on a Python."""
     config = configparser.ConfigParser()
@@ -70,3 +82,9 @@ def lowest(python: str) -> list[str]:
         if applies and ">=" in bounds:
             pins[wanted.name] = f"{wanted.name}=={bounds['>=']}.*"
     return list(pins.values())
+
+
+def example() -> str:
+    """Returns the first Python block of the README."""
+    text = (ROOT / "README.md").read_text("utf-8")
+    return text.split("```python\n", 1)[1].split("```", 1)[0]
