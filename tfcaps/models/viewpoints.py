@@ -197,9 +197,13 @@ class Viewpoints(keras.layers.Layer):
         pose, kind = self._tried(present, blueprints, slots)
         blueprint = ops.take(blueprints, kind, axis=0)  # [b, k, t, 2]
         wanted = ops.take(slots, kind, axis=0)  # [b, k, t]
-        for _ in range(_MOVES):
-            pose = self._moved(present, pose, blueprint, wanted)
         score = self._score(present, points(pose, blueprint), wanted)
+        moved = pose
+        for _ in range(_MOVES):
+            moved = self._moved(present, moved, blueprint, wanted)
+            again = self._score(present, points(moved, blueprint), wanted)
+            pose = ops.where((again > score)[..., None], moved, pose)
+            score = ops.maximum(score, again)
         seen = []
         for _ in range(self.views):
             best = ops.argmax(score, axis=-1)[:, None, None]
