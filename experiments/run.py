@@ -83,6 +83,11 @@ def _check(options: argparse.Namespace) -> None:
     data_dir = options.data_dir
     if data_dir is not None and not Path(data_dir).is_dir():
         raise UserError(f"--data-dir {data_dir!r} is not a folder.")
+    if options.name is None:
+        paths = [p for p in options.tables if (p / "experiment.json").exists()]
+        if not paths:
+            raise UserError("no folder of --tables has an experiment.json.")
+        options.tables = paths
     check_installed(data="PIL")
 
 
@@ -98,12 +103,9 @@ def work(options: argparse.Namespace) -> None:
     from experiments.folder import ExperimentFolder
 
     if options.name is None:
-        paths = [p for p in options.tables if (p / "experiment.json").exists()]
-        for path in paths:
+        for path in options.tables:
             ExperimentFolder.open(path).write_table()
             print(path / "table.md")
-        if not paths:
-            raise UserError("no folder of --tables has an experiment.json.")
         return
     recipe = options.recipe
     if recipe is None and options.name in TABLES_OF_THE_PAPER:
