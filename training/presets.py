@@ -18,9 +18,9 @@ MAPS: dict[str, Any] = {
 }
 MAP_LOSSES = {"sparsity": 0.0, "ambiguity": 0.002, "reconstruction": 0.02}
 PHOTOS = "parts_capsnet_photos"
-# Data sets whose default network names parts, and how many kinds of them it is
-# told; of `None` it finds the number. No kind and no place is given.
-PARTS = {"figures": None, "figures_of_four": 6, "figures_repeated": None}
+# Data sets whose default network names parts. It is told neither kinds, nor how
+# many there are, nor places.
+PARTS = ("figures", "figures_of_four", "figures_repeated")
 # Rows and columns of photos, twice the windows of their network.
 PHOTO_SIDE = 64
 # The same for a backbone.
@@ -165,18 +165,13 @@ def constellation(config: Config) -> Config:
     once. Those of kanji, whose classes share their parts, were chosen on the
     same seeds.
     """
-    types = PARTS.get(config.dataset)
-    epochs = 6 if types is None else 4
-    if config.dataset in MAPPED:
-        types, epochs = 16, 2
-    is_kanji = config.dataset == "kanji"
-    if is_kanji:
-        epochs = 4
+    is_kanji, has_maps = config.dataset == "kanji", config.dataset in MAPPED
+    epochs = 4 if is_kanji else 2 if has_maps else 6
     return dataclasses.replace(
         config,
         model=CONSTELLATION,
         shared_parts=is_kanji,
-        part_types=types,
+        part_types=16 if has_maps else None,
         epochs=epochs,
         rem_epochs=3,
         warm_start=True,
