@@ -163,8 +163,9 @@ def softmax(logits: Tensor, silent: int = 0) -> Tensor:
     """
     if silent:
         others = ops.full_like(logits[..., :1], math.log(silent))
-        logits = ops.concatenate([logits, others], axis=-1)
-        return ops.softmax(logits, axis=-1)[..., :-1]
+        shares = ops.softmax(ops.concatenate([logits, others], axis=-1))
+        # The gradient of a slice is slow.
+        return ops.split(shares, [logits.shape[-1]], axis=-1)[0]
     if logits.shape[-1] == 1:
         return ops.ones_like(logits)
     return ops.softmax(logits, axis=-1)

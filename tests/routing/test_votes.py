@@ -73,7 +73,7 @@ def test_every_contraction_is_that_of_made_votes(form, scaled, rng):
             "num_parents": votes.num_parents,
             "num_children": votes.num_children,
             "components": votes.components(),
-            "mass": votes.mass(amounts, 1.5)[0],
+            "mass": votes.mass(amounts, 1.5).of_types,
         }
 
     wanted = results(whole)

@@ -151,14 +151,14 @@ class PartCaps(keras.layers.Layer):
         return_presence: bool = False,
         training: bool | None = None,
     ) -> Any:
-        logits = self._logits(inputs)
-        presence = self._presence(logits)
-        odds = logits[..., :-1]
+        types, nothing = self._logits(inputs)
+        presence = self._presence(types, nothing)
+        odds = types
         if self.exclusive:
             odds = ops.logsumexp(odds, axis=-1, keepdims=True)
-        odds = odds - logits[..., -1:]
+        odds = odds - nothing
         if self.per_type:
-            odds = presence[..., :-1]
+            odds, _ = of_types(presence)
         active = winners(presence, odds, self.window)
         if training and not self.per_type:
             soft = compete(presence, self.window, self.power, self.exclusive)
@@ -175,19 +175,19 @@ class PartCaps(keras.layers.Layer):
         Returns:
             Tensor `[b, h, w, num_types + 1]`, float32.
         """
-        return self._presence(self._logits(inputs))
+        return self._presence(*self._logits(inputs))
 
-    def _logits(self, inputs: Tensor) -> Tensor:
-        logits = [
+    def _logits(self, inputs: Tensor) -> list[Tensor]:
+        return [
             ops.cast(conv(inputs), "float32")
             for conv in (self.conv, self.nothing_conv)
         ]
-        return ops.concatenate(logits, axis=-1)
 
-    def _presence(self, logits: Tensor) -> Tensor:
+    def _presence(self, types: Tensor, nothing: Tensor) -> Tensor:
         if self.exclusive:
+            logits = ops.concatenate([types, nothing], axis=-1)
             return ops.softmax(logits, axis=-1)
-        there = ops.sigmoid(logits[..., :-1] - logits[..., -1:])
+        there = ops.sigmoid(types - nothing)
         nothing = 1.0 - ops.max(there, axis=-1, keepdims=True)
         return ops.concatenate([there, nothing], axis=-1)
 
@@ -198,10 +198,9 @@ class PartCaps(keras.layers.Layer):
             presence: Tensor `[b, h, w, num_types + 1]`.
         """
         _, rows, columns, _ = presence.shape
-        presence = ops.stop_gradient(presence)
-        there = presence[..., :-1]
+        there, nothing = of_types(ops.stop_gradient(presence))
         if self.exclusive:
-            there = 1.0 - presence[..., -1:]
+            there = 1.0 - nothing
         power = there**self.power
         down, right = (
             centres(count, self.stride, first)
@@ -253,7 +252,8 @@ def compete(
         power: Float. As in `PartCaps`.
         exclusive: Bool. As in `PartCaps`. Defaults to `True`.
     """
-    there = 1.0 - presence[..., -1:] if exclusive else presence[..., :-1]
+    types, nothing = of_types(presence)
+    there = 1.0 - nothing if exclusive else types
     strength = (there + 1e-6) ** power
     half = window // 2
     padded = ops.pad(strength, [[0, 0], [half, half], [half, half], [0, 0]])
@@ -261,7 +261,15 @@ def compete(
         padded, window, 1, padding="valid", data_format="channels_last"
     )
     around = window**2 * mean  # nothing is beyond the border
-    return presence[..., :-1] * strength / (around + 1e-3)
+    return types * strength / (around + 1e-3)
+
+
+def of_types(presence: Tensor) -> list[Tensor]:
+    """Returns how much the types are there, and how much nothing is.
+
+    They are split: slices of the last axis have a slow gradient.
+    """
+    return list(ops.split(presence, [presence.shape[-1] - 1], axis=-1))
 
 
 def centres(count: int, stride: float, offset: float) -> NDArray[np.float32]:
@@ -282,5 +290,5 @@ def winners(presence: Tensor, odds: Tensor, window: int) -> Tensor:
     most = ops.max_pool(
         odds, window, 1, padding="same", data_format="channels_last"
     )
-    wins = ops.cast(odds >= most, presence.dtype)
-    return presence[..., :-1] * wins
+    types, _ = of_types(presence)
+    return types * ops.cast(odds >= most, types.dtype)

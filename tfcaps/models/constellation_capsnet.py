@@ -15,7 +15,12 @@ from tfcaps.layers import (
     PartCaps,
     TemplateDecoder,
 )
-from tfcaps.layers.part_caps import SPARE_BIAS, compete, winners
+from tfcaps.layers.part_caps import (
+    SPARE_BIAS,
+    compete,
+    of_types,
+    winners,
+)
 from tfcaps.models.building_blocks import (
     capsule_network,
     check_input_shape,
@@ -195,7 +200,7 @@ def with_templates(
     presence = seen["presence"]
     # As places compete in training.
     if parts.per_type:
-        soft = winners(presence, presence[..., :-1], parts.window)
+        soft = winners(presence, of_types(presence)[0], parts.window)
     else:
         soft = compete(presence, parts.window, parts.power)
     decoder = TemplateDecoder(

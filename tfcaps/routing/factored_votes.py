@@ -1,6 +1,5 @@
 """Votes kept as poses and maps, and contracted without being computed."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from keras import ops
@@ -8,7 +7,7 @@ from keras import ops
 from tfcaps.ops import Tensor, as_float32, square_root
 from tfcaps.routing import contractions
 from tfcaps.routing.loop import is_unrolled
-from tfcaps.routing.votes import Votes
+from tfcaps.routing.votes import Mass, Votes
 
 
 class Block(NamedTuple):
@@ -67,9 +66,7 @@ class FactoredVotes(Votes):
     def components(self) -> list[Tensor]:
         return self._held().components()
 
-    def mass(
-        self, activations: Tensor, width: Tensor
-    ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    def mass(self, activations: Tensor, width: Tensor) -> Mass:
         return self._held().mass(activations, width)
 
     def of(self, tensor: Tensor) -> Votes:

@@ -231,14 +231,14 @@ class MeanShiftRouting(Routing):
             `L` `[b, j, x]`, and a function from indices `[b, j]` of `x` to
             places `[b, j, d]`.
         """
-        mass, anchors = votes.mass(
+        mass = votes.mass(
             self._by_type(votes, activations), self._width(votes, log_width)
         )
-        evidence = self._log_ratios(mass)  # [b, t, j, x]
+        evidence = self._log_ratios(mass.of_types)
         if slots is not None:
             slots = votes.of_kept(ops.clip(slots, 0.0, 1.0))
             evidence = evidence * ops.expand_dims(slots, -1)
-        return ops.sum(evidence, axis=1), anchors
+        return mass.by_image(ops.sum(evidence, axis=0)), mass.place
 
     def trace(
         self,

@@ -1,7 +1,7 @@
 """Votes of children that stand on a grid, each its place less a shift."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from keras import ops
 from numpy.typing import NDArray
 
 from tfcaps.ops import Tensor
-from tfcaps.routing.votes import Votes
+from tfcaps.routing.votes import Mass, Votes, near_votes
 
 
 class TranslatedVotes(Votes):
@@ -88,42 +88,43 @@ class TranslatedVotes(Votes):
             return values
         return ops.take_along_axis(values, self._kept, axis=0)
 
-    def mass(
-        self, activations: Tensor, width: Tensor
-    ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    def mass(self, activations: Tensor, width: Tensor) -> Mass:
         rows, columns, types = self._grid
         if rows * columns == 1:
             # Of each type one child, which may stand anywhere.
-            votes = self.tensor
-            amounts = ops.swapaxes(self.amounts(activations), 1, 2)
-            near = _near(votes, width) * ops.expand_dims(amounts, -1)
-            return near, lambda index: _taken(votes, index)
+            near = _near(self.tensor, width)  # [b, j, t, x]
+            near = near * ops.expand_dims(self.amounts(activations), -1)
+            near = ops.transpose(near, (2, 1, 0, 3))
+            return near_votes(near, self.tensor)
         on_rows, on_columns = (self._kernel(axis, width) for axis in (0, 1))
-        # [b, t, h, w] x [t, j, w, x] -> [b, t, j, h, x], then over rows.
-        maps = ops.reshape(activations, (-1, rows, columns, types))
-        maps = ops.transpose(maps, (0, 3, 1, 2))
-        if self._kept is None:
-            mass = ops.einsum("bthw,tjwx->btjhx", maps, on_columns)
-        else:
-            rows_of = ops.reshape(self._kept, (-1,))
-            maps = ops.take(maps, rows_of, axis=1)
-            types = int(self._kept.shape[0])
-            maps = ops.reshape(
-                maps, (-1, types, self.num_parents, rows, columns)
-            )
-            mass = ops.einsum("btjhw,tjwx->btjhx", maps, on_columns)
-        mass = ops.einsum("btjhx,tjhy->btjyx", mass, on_rows)
-        down, right = self._anchors
-        mass = ops.reshape(
-            mass, (-1, types, self.num_parents, len(down) * len(right))
-        )
-        grid = np.stack(np.meshgrid(down, right, indexing="ij"), axis=-1)
+        types, parents, _, across = on_columns.shape
+        down = on_rows.shape[-1]
+        # First over columns, then over rows, such that no large tensor is
+        # turned: [t, jx, w] by [t, w, bh] is [t, jxb, h], and so on.
+        maps = ops.reshape(activations, (-1, rows, columns, self._grid[2]))
+        maps = ops.transpose(maps, (3, 2, 0, 1))
+        if self._kept is not None:
+            maps = ops.take(maps, ops.reshape(self._kept, (-1,)), axis=0)
+        groups = types if self._kept is None else types * parents
+        maps = ops.reshape(maps, (groups, columns, -1))
+        on_columns = ops.swapaxes(on_columns, 2, 3)
+        on_columns = ops.reshape(on_columns, (groups, -1, columns))
+        mass = ops.matmul(on_columns, maps)
+        mass = ops.reshape(mass, (types * parents, -1, rows))
+        on_rows = ops.reshape(on_rows, (types * parents, rows, down))
+        mass = ops.reshape(ops.matmul(mass, on_rows), (types, parents, -1))
+        grid = np.stack(np.meshgrid(*self._anchors, indexing="ij"), axis=-1)
         grid = grid.reshape(-1, 2).astype("float32")
 
-        def anchors(index: Tensor) -> Tensor:
+        def by_image(sums: Tensor) -> Tensor:
+            sums = ops.reshape(sums, (parents, across, -1, down))
+            sums = ops.transpose(sums, (2, 0, 3, 1))
+            return ops.reshape(sums, (-1, parents, down * across))
+
+        def place(index: Tensor) -> Tensor:
             return ops.take(ops.convert_to_tensor(grid), index, axis=0)
 
-        return mass, anchors
+        return Mass(mass, by_image, place)
 
     def of_all_parents(self, claims: Tensor) -> Tensor:
         places, types = math.prod(self._grid[:2]), self._of_one_instance
@@ -198,13 +199,6 @@ class TranslatedVotes(Votes):
 
 
 def _near(votes: Tensor, width: Tensor) -> Tensor:
-    """Returns how near the votes `[b, j, i, d]` are, `[b, i, j, x]`."""
+    """Returns how near the votes `[b, j, i, d]` are, `[b, j, i, x]`."""
     apart = ops.expand_dims(votes, 3) - ops.expand_dims(votes, 2)
-    near = ops.exp(-0.5 * ops.sum(ops.square(apart), axis=-1) / width**2)
-    return ops.swapaxes(near, 1, 2)
-
-
-def _taken(votes: Tensor, index: Tensor) -> Tensor:
-    """Returns of each parent one of the votes `[b, j, i, d]`, `[b, j, d]`."""
-    index = ops.expand_dims(ops.expand_dims(index, -1), -1)
-    return ops.squeeze(ops.take_along_axis(votes, index, axis=2), 2)
+    return ops.exp(-0.5 * ops.sum(ops.square(apart), axis=-1) / width**2)

@@ -3,11 +3,27 @@
 import copy
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from keras import ops
 
 from tfcaps.ops import Tensor, as_float32, length, softmax
+
+
+class Mass(NamedTuple):
+    """How many votes are near each of the places that are looked at.
+
+    Attributes:
+        of_types: `sum_{i of t} a_i exp(-|û_ij - x|^2 / 2 width^2)` `[t, j, n]`,
+            where `n` are the places of all images, in any order.
+        by_image: Function from such sums `[j, n]` to those of each image, `[b,
+            j, x]`.
+        place: Function from indices `[b, j]` of `x` to places `[b, j, d]`.
+    """
+
+    of_types: Tensor
+    by_image: Callable[[Tensor], Tensor]
+    place: Callable[[Tensor], Tensor]
 
 
 class Votes:
@@ -131,20 +147,13 @@ class Votes:
         """Returns the sum over parents of `[b, j, i]`, for each child."""
         return ops.sum(claims, axis=1, keepdims=True)
 
-    def mass(
-        self, activations: Tensor, width: Tensor
-    ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    def mass(self, activations: Tensor, width: Tensor) -> Mass:
         """Counts the votes of each type near the votes of all children.
 
         Args:
             activations: Activations `[b, n, t]` of the children, which vary by
                 type last.
             width: By how much votes may differ, a scalar.
-
-        Returns:
-            `sum_{i of t} a_i exp(-|û_ij - x|^2 / 2 width^2)` `[b, t, j, x]`,
-            where `x` are the votes for `j`; and a function from indices `[b,
-            j]` of `x` to these votes `[b, j, d]`.
         """
         votes = self._by_parent
         apart = ops.expand_dims(votes, 3) - ops.expand_dims(votes, 2)
@@ -154,13 +163,8 @@ class Votes:
         near = ops.reshape(
             near, (-1, parents, children, children // types, types)
         )
-        mass = ops.einsum("bnt,bjxnt->btjx", activations, near)
-
-        def anchors(index: Tensor) -> Tensor:
-            index = ops.reshape(index, (-1, parents, 1, 1))
-            return ops.squeeze(ops.take_along_axis(votes, index, axis=2), 2)
-
-        return mass, anchors
+        mass = ops.einsum("bnt,bjxnt->tjbx", activations, near)
+        return near_votes(mass, votes)
 
     def scale(self, factors: Tensor) -> "Votes":
         """Returns the votes multiplied by factors `[b, i, j]`."""
@@ -182,6 +186,21 @@ class Votes:
     def zero_couplings(self) -> Tensor:
         """Returns couplings `[b, i, j]` of zeros."""
         return _by_parent(ops.zeros_like(self._by_parent[..., 0]))
+
+
+def near_votes(mass: Tensor, votes: Tensor) -> Mass:
+    """Returns mass `[t, j, b, x]` near each of the votes `[b, j, x, d]`."""
+    types, parents, _, places = mass.shape
+
+    def by_image(sums: Tensor) -> Tensor:
+        sums = ops.reshape(sums, (parents, -1, places))
+        return ops.swapaxes(sums, 0, 1)
+
+    def place(index: Tensor) -> Tensor:
+        index = ops.reshape(index, (-1, parents, 1, 1))
+        return ops.squeeze(ops.take_along_axis(votes, index, axis=2), 2)
+
+    return Mass(ops.reshape(mass, (types, parents, -1)), by_image, place)
 
 
 def _by_parent(tensor: Tensor) -> Tensor:
