@@ -45,6 +45,8 @@ EMPTY_MARGIN = 0.05
 # of the user are larger: 64 MiB in float32.
 _VOTES_PER_STEP = 2**24
 _MOST_ROWS = 2048
+# Steps after which it pays to trace the routing, which takes as long as some.
+_EAGER_STEPS = 4
 # Layers that make capsules, besides those that route.
 _CAPSULES = (PartCaps, PrimaryCaps, PrimaryMatrixCaps)
 # How a sentence about silenced children says what took their place.
@@ -359,6 +361,7 @@ class Silencer:
         if len(lengths.shape) != 2:
             lengths = Length(dtype="float32")(lengths)
         self._lengths = keras.Model(above.inputs, lengths)
+        self._steps = 0
         numbers = children * parents * int(call.poses.shape[-1])
         self.most_rows = max(1, min(_MOST_ROWS, _VOTES_PER_STEP // numbers))
 
@@ -379,6 +382,9 @@ class Silencer:
         In place of what is `taken` they get `values`, which are the same for
         all images, or 0.
         """
+        self._steps += 1
+        if self._steps == _EAGER_STEPS and keras.backend.backend() != "jax":
+            self._lengths.compile(jit_compile=False)
         silenced = of_inputs(silenced, self._layer, self._shape)
         silenced = ops.convert_to_numpy(silenced)
         replaced = list(taken)
