@@ -15,13 +15,14 @@ import keras
 from cli import UserError, progress
 from export import run as export_command
 from tfcaps import rem
+from tfcaps.rem.evaluation.faithfulness import SHIFTED, tree_stability
 from tfcaps.rem.evaluation.named_parts import part_stability
-from training import summary
+from training import features, summary
 from training.batches import Batches, measured_at_once
 from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder
-from training.images import Split
+from training.images import Array, Split
 from training.tables import TITLES
 
 Reports = dict[str, rem.Report]
@@ -72,9 +73,16 @@ def check_learnt(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def measure(
-    config: Config, data: Data, models: Mapping[str, keras.Model]
+    config: Config,
+    data: Data,
+    models: Mapping[str, keras.Model],
+    kept: dict[str, Array] | None = None,
 ) -> tuple[Reports, dict[str, dict[str, Any]]]:
-    """Measures each model on the test images, and on the other test sets."""
+    """Measures each model on the test images, and on the other test sets.
+
+    What looks at images many times takes the maps of a frozen backbone that are
+    `kept`, as `features.cache_features` has them, if there are any.
+    """
     reports: Reports = {}
     tests: dict[str, dict[str, Any]] = {}
     for name, model in models.items():
@@ -85,10 +93,21 @@ def measure(
             print(f"\n{told}", flush=True)
             batches = Batches(*split, measured_at_once(model))
             measured[test] = evaluator.run(batches, verbose=progress() % 2)
-        named = measure_parts(model, data)
+        head, seen = model, data
+        if kept and data.masks is None:  # noise is of images
+            cached = features.cache_features(model, data, config, kept)
+            head, seen = cached.head, cached.data
+        named = measure_parts(head, seen)
+        used = faithfulness(name, head, seen.test)
+        if head is not model:  # a shift by a cell is none by a pixel
+            images, *_ = Batches(*data.test, SHIFTED, seed=0)[0]
+            stability = tree_stability(
+                model, images, batch_size=measured_at_once(model)
+            )
+            used = dataclasses.replace(used, stability=stability)
         reports[name] = dataclasses.replace(
             measured.pop("test"),
-            faithfulness=faithfulness(name, model, data.test),
+            faithfulness=used,
             named_parts=named,
         )
         if named is not None:

@@ -186,10 +186,10 @@ def train_and_measure(
         )
         if name == "baseline" and config.rem and not options.force:
             results.check_learnt(folder.read_metrics(name))
-    kept.clear()
     if devices.process() == 0:
         # The other processes have nothing more to do, and wait.
-        reports, tests = results.measure(config, data, trained)
+        reports, tests = results.measure(config, data, trained, kept)
+        kept.clear()
         seconds = None if started is None else time.monotonic() - started
         folder.save_reports(reports, tests, seconds)
         measured = results.Results(trained, reports, tests)

@@ -11,7 +11,15 @@ import pytest
 from tests.nightly import nightly
 from tests.training.test_run import command, tiny_data
 from tfcaps import rem
-from training import configs, defaults, features, networks, objectives, train
+from training import (
+    configs,
+    defaults,
+    features,
+    networks,
+    objectives,
+    results,
+    train,
+)
 from training.datasets import Data
 from training.images import Images, Split
 
@@ -136,6 +144,31 @@ def test_what_is_kept_is_computed_once(data, config, monkeypatch):
     assert list(kept) == ["train", "validation", "test"]
     monkeypatch.setattr(features, "maps_of", pytest.fail)
     prepared("rem", data, config, kept)
+
+
+def test_trees_are_measured_on_what_is_kept(data, config, monkeypatch):
+    kept, taken = {}, []
+    model = prepared("baseline", data, config, kept).model
+    faithfulness = rem.faithfulness
+
+    def spied(network, *arguments, **options):
+        taken.append(network.input.shape[1:])
+        return faithfulness(network, *arguments, **options)
+
+    monkeypatch.setattr(rem, "faithfulness", spied)
+    with not_compiled():
+        of_maps, of_images = (
+            results.measure(config, data, {"rem": model}, maps)[0]["rem"]
+            for maps in (kept, None)
+        )
+    assert taken == [(5, 5, 6), (12, 12, 1)]
+    for name in ("necessity", "sufficiency", "stability", "silent_capsules"):
+        measured, wanted = (
+            getattr(one.faithfulness, name) for one in (of_maps, of_images)
+        )
+        assert measured == pytest.approx(wanted, abs=0.01), name
+    assert of_maps.named_parts == of_images.named_parts
+    assert of_maps.multiply_adds == of_images.multiply_adds
 
 
 def test_nothing_is_kept_where_it_cannot_be(data, config, capsys):
