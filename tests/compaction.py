@@ -3,10 +3,12 @@
 import keras
 import numpy as np
 
+from tests.networks import images_of
 from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.layers import PrimaryCaps
 from tfcaps.losses import MarginLoss
+from tfcaps.rem.pruning.masks import target_variables
 
 # Variables that start as constants, which would hide what is mixed up.
 CONSTANT = ("bias", "beta", "gamma", "moving_mean", "moving_variance")
@@ -17,6 +19,19 @@ def randomized(model, rng):
     for weight in model.weights:
         if weight.name in CONSTANT:
             weight.assign(rng.uniform(0.2, 0.6, weight.shape))
+    return model
+
+
+def with_dead_units(model, rng, share=0.4):
+    """Sets whole channels and capsules of a model to zero; returns it."""
+    for variable in target_variables(model.variables):
+        array = np.array(variable)
+        if variable.name == "transformation":
+            alive = rng.random(array.shape[:-3]) >= share
+            alive = alive[..., None, None, None]
+        else:
+            alive = rng.random(array.shape[-2:]) >= share
+        variable.assign(array * alive)
     return model
 
 
@@ -32,17 +47,10 @@ def silence(layer, units, bias=0.0):
     fill(layer.bias, units, bias)
 
 
-def inputs_of(model, count=4):
-    rng = np.random.default_rng(1)
-    shapes = [tuple(tensor.shape[1:]) for tensor in model.inputs]
-    arrays = [rng.random((count, *s), dtype=np.float32) for s in shapes]
-    return arrays if arrays[1:] else arrays[0]
-
-
 def compacted(model, atol=SUMS):
     """Returns the compacted model, after a look at its outputs."""
     compact = rem.compact(model)
-    inputs = inputs_of(model)
+    inputs = images_of(model, 4)
     expected = keras.tree.flatten(model(inputs))
     outputs = keras.tree.flatten(compact(inputs))
     for output, wanted in zip(outputs, expected, strict=True):

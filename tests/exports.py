@@ -6,22 +6,9 @@ import shutil
 import keras
 import numpy as np
 
+from tests.compaction import with_dead_units
 from tests.networks import tiny_capsnet
 from tfcaps.export.versions import MANIFEST, write_manifest
-from tfcaps.rem.pruning.masks import target_variables
-
-
-def with_dead_units(model, rng, share=0.4):
-    """Sets whole channels and capsules of a model to zero; returns it."""
-    for variable in target_variables(model.variables):
-        array = np.array(variable)
-        if variable.name == "transformation":
-            alive = rng.random(array.shape[:-3]) >= share
-            alive = alive[..., None, None, None]
-        else:
-            alive = rng.random(array.shape[-2:]) >= share
-        variable.assign(array * alive)
-    return model
 
 
 def pruned_capsnet(**changes):

@@ -8,7 +8,7 @@ import pytest
 
 from tests.nightly import nightly
 from tfcaps import models
-from tfcaps.layers import Length
+from tfcaps.layers import ClassCaps, Length, PrimaryCaps
 
 _STEM = {
     "filters": 4,
@@ -23,6 +23,12 @@ _STEM = {
 def tiny_capsnet(num_classes=3, **changes):
     """Returns DR-CapsNet for 8x8 images with a few hundred weights."""
     return models.dr_capsnet((8, 8, 1), num_classes, **{**_STEM, **changes})
+
+
+def sequential_capsnet(*last):
+    """Returns a network for 8x8 images in a row, which may end in others."""
+    stack = PrimaryCaps(2, 4, 4, strides=2), ClassCaps(3, 4), *last
+    return keras.Sequential([keras.Input((8, 8, 1)), *stack])
 
 
 def of_capsules(layer, capsules, components):
@@ -56,23 +62,32 @@ def draw_weights(model, seed, **transformations):
     return model
 
 
-def sharpened(model, *layers):
+def sharpened(model, *layers, factor=30.0):
     """Returns the model with couplings that differ from the uniform ones."""
     for name in layers or ("class_caps",):
         weight = model.get_layer(name).transformation
-        weight.assign(30.0 * weight)
+        weight.assign(factor * weight)
     return model
 
 
 def images_of(model, count):
     """Returns random images of the size that the model takes."""
-    shape = (count, *model.input_shape[1:])
+    shape = (count, *model.inputs[0].shape[1:])
     return np.random.default_rng(1).random(shape, dtype=np.float32)
 
 
 def outputs_of(model, inputs):
     """Returns the arrays that `predict` would, without tracing the model."""
     return keras.tree.map_structure(np.asarray, model(inputs))
+
+
+def named_outputs(model, images):
+    """Returns outputs without labels, by name; `lengths` if there is one."""
+    inputs = images
+    if len(model.inputs) > 1:
+        inputs = {"images": images, "labels": None}
+    outputs = outputs_of(model, inputs)
+    return outputs if isinstance(outputs, dict) else {"lengths": outputs}
 
 
 def on_backbone(make, input_shape, num_classes, **settings):

@@ -64,10 +64,8 @@ def route(routing, votes, activations=None, **weights):
 
 def _uniform(settings, votes, activations, bias=0.0):
     parents = votes.shape[2] + settings.silent_parents
-    couplings = rounded(np.full(votes.shape[:3], 1 / parents), settings)
-    return with_lengths(
-        squash(weighted_sum(couplings, votes) + bias), couplings
-    )
+    even = np.full(votes.shape[1:3], 1 / parents)
+    return _regularized(settings, votes, activations, even, bias)
 
 
 def _dynamic(settings, votes, activations, bias=0.0):

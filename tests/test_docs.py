@@ -86,34 +86,30 @@ def commands_of(text):
 # ------------------------------------------------- what pages take for granted
 
 
-@contextlib.contextmanager
-def _images(folder, rng):
+def _images(folder, rng, stack):
     """Images of 28x28 pixels and their classes."""
     given = {}
     for prefix in ("", "test_"):
         images = rng.uniform(size=(64, 28, 28, 1)).astype("float32")
         given[f"{prefix}images"] = images
         given[f"{prefix}labels"] = rng.integers(0, 10, len(images))
-    yield given
+    return given
 
 
-@contextlib.contextmanager
-def _figures(folder, rng):
+def _figures(folder, rng, stack):
     """A few figures, and no time."""
     (pixels, labels), _ = figures.draw(128, 5)
     images = (pixels / 255).astype("float32")
-    yield {"images": images, "labels": labels, "epochs": 2}
+    return {"images": images, "labels": labels, "epochs": 2}
 
 
-@contextlib.contextmanager
-def _symbols(folder, rng):
+def _symbols(folder, rng, stack):
     """Images of symbols that share their parts, and their classes."""
     images, labels, _ = symbols()
-    yield {"images": images, "labels": labels}
+    return {"images": images, "labels": labels}
 
 
-@contextlib.contextmanager
-def _finished_run(folder, rng):
+def _finished_run(folder, rng, stack):
     """`runs/digits-rem`, as `training/run.py --rem` leaves it."""
     model = draw_weights(tiny_capsnet(10), 0, class_caps=9.0)
     images = rng.uniform(size=(64, 8, 8, 1)).astype("float32")
@@ -123,58 +119,52 @@ def _finished_run(folder, rng):
     run.save_data("digits", [str(j) for j in range(10)])
     names = run.config.model_names
     run.save_reports({n: report for n in names}, {n: {} for n in names})
-    yield {}
+    return {}
 
 
-@contextlib.contextmanager
-def _server(folder, rng):
+def _server(folder, rng, stack):
     """A server of `served/digits/1`, found at the guide's addresses."""
     served = folder / "served"
     export.save(tiny_capsnet(10), served / "digits")
-    with (
-        serving.serve_rest(served) as url,
-        serving.serve_grpc(served) as grpc_address,
-        pytest.MonkeyPatch.context() as m,
-    ):
-        ask, channel = urllib.request.Request, grpc.insecure_channel
+    url = stack.enter_context(serving.serve_rest(served))
+    grpc_address = stack.enter_context(serving.serve_grpc(served))
+    ask, channel = urllib.request.Request, grpc.insecure_channel
 
-        def request(address, *args, **kwargs):
-            assert address.startswith(SERVER)
-            return ask(address.replace(SERVER, url), *args, **kwargs)
+    def request(address, *args, **kwargs):
+        assert address.startswith(SERVER)
+        return ask(address.replace(SERVER, url), *args, **kwargs)
 
-        def insecure_channel(address):
-            assert address == GRPC_SERVER
-            return channel(grpc_address)
+    def insecure_channel(address):
+        assert address == GRPC_SERVER
+        return channel(grpc_address)
 
-        m.setattr(urllib.request, "Request", request)
-        m.setattr(grpc, "insecure_channel", insecure_channel)
-        yield {}
+    patch = stack.enter_context(pytest.MonkeyPatch.context())
+    patch.setattr(urllib.request, "Request", request)
+    patch.setattr(grpc, "insecure_channel", insecure_channel)
+    return {}
 
 
-@contextlib.contextmanager
-def _photos(folder, rng):
+def _photos(folder, rng, stack):
     """`photos`, with a folder for each class."""
     write_shapes(folder / "photos", dict.fromkeys(KINDS, 10))
-    yield {}
+    return {}
 
 
-@contextlib.contextmanager
-def _images_and_hub(folder, rng):
+def _images_and_hub(folder, rng, stack):
     """Images, and a folder in the place of the Hugging Face Hub."""
-    with _images(folder, rng) as given, pytest.MonkeyPatch.context() as m:
-        hub.install(folder / "hub", m)
-        yield given
+    patch = stack.enter_context(pytest.MonkeyPatch.context())
+    hub.install(folder / "hub", patch)
+    return _images(folder, rng, stack)
 
 
-@contextlib.contextmanager
-def _other_formats(folder, rng):
+def _other_formats(folder, rng, stack):
     """`served/digits/1` in all formats but SavedModel."""
     others = [name for name in FORMATS if name != "savedmodel"]
     for name in others:
         for module in FORMATS[name].split():
             pytest.importorskip(module, reason=f"{name} needs {module}")
     export.save(tiny_capsnet(10), folder / "served" / "digits", formats=others)
-    yield {}
+    return {}
 
 
 GIVEN = {
@@ -215,8 +205,9 @@ def quick_and_alone(monkeypatch, two_replicas):
 )
 def test_code_runs(page, tmp_path, monkeypatch, rng, quick_and_alone):
     monkeypatch.chdir(tmp_path)
-    given = GIVEN.get(page, lambda *_: contextlib.nullcontext({}))
-    with given(tmp_path, rng) as names:
+    given = GIVEN.get(page, lambda *_: {})
+    with contextlib.ExitStack() as stack:
+        names = given(tmp_path, rng, stack)
         namespace = {"__name__": "__main__", **names}
         for code, line in python_of(PAGES[page]):
             # So that a traceback names the line of the page.

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import tfcaps
-from tests.networks import tiny_capsnet
+from tests.networks import named_outputs, tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps import graphs, rem
 from tfcaps.models import with_decoder
@@ -31,14 +31,6 @@ def loaded(tmp_path):
     return give
 
 
-def outputs_of(model, images):
-    inputs = images
-    if isinstance(model.input, dict):
-        inputs = {"images": images, "labels": None}
-    outputs = model(inputs)
-    return outputs if isinstance(outputs, dict) else {"lengths": outputs}
-
-
 TRAINING = {
     "couplings": lambda m: rem.add_couplings(m),
     "ramp": lambda m: rem.add_couplings(m, ramp_steps=3, counterfactual=True),
@@ -58,12 +50,12 @@ def test_a_training_model_is_taken_for_its_network(kind, loaded, images):
         np.testing.assert_allclose(found(images), lengths, atol=SUMS)
         assert len(graphs.routed_layers(found)) == 1
     for make in (lambda m: rem.quantize_couplings(m, 5), rem.compact):
-        found = outputs_of(make(again), images)
+        found = named_outputs(make(again), images)
         assert not found.keys() & {"couplings", "counterfactual"}
         expected = make(model)(images)
         np.testing.assert_allclose(found["lengths"], expected, atol=SUMS)
     if kind == "couplings":
-        found = outputs_of(with_decoder(again), images)
+        found = named_outputs(with_decoder(again), images)
         assert found.keys() == {"lengths", "reconstruction"}
         np.testing.assert_allclose(found["lengths"], lengths, atol=SUMS)
 
@@ -111,7 +103,7 @@ def test_inputs_of_copies_stay_optional(name, kind, loaded, images):
         model = with_decoder(model)
     copy = loaded(COPIES[name](model))
     copy.set_weights(model.get_weights())
-    found, expected = outputs_of(copy, images), outputs_of(model, images)
+    found, expected = named_outputs(copy, images), named_outputs(model, images)
     tolerance = 0.05 if name == "quantize_couplings" else 1e-6
     np.testing.assert_allclose(
         found["lengths"], expected["lengths"], atol=tolerance
@@ -183,13 +175,3 @@ def test_measuring_asks_for_layers_and_not_for_the_training(images):
     settings.compile("adam", tfcaps.losses.MarginLoss())
     with pytest.raises(ValueError, match="own `compute_loss`"):
         rem.prune_single_shot(settings, [(images, LABELS)], 0.5)
-
-
-def test_the_kept_training_is_that_of_the_class(images):
-    losses = []
-    plain = network()
-    for kind in (keras.Model, Halved):
-        model = rem.compact(kind(plain.input, plain.output))
-        model.compile("adam", tfcaps.losses.MarginLoss(), run_eagerly=True)
-        losses.append(model.evaluate(images, LABELS, verbose=0))
-    assert losses[1] == pytest.approx(0.5 * losses[0])

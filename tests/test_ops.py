@@ -12,7 +12,6 @@ from tests.gradients import value_and_gradients
 from tests.refusals import assert_refused, refusals
 from tests.tolerance import assert_close
 from tfcaps.ops import (
-    check_squash,
     dequantize,
     efficient_squash,
     length,
@@ -172,12 +171,9 @@ quantize(0.5, 2.5)
 quantize(0.5, 5, mode="ceil")
 dequantize(0, 5, mode="ceil")
     `mode` must be "midtread" or "midrise". Received: mode='ceil'.
-check_squash("relu")
-    must be one of ('hinton', 'efficient'). Received: squash='relu'.
 """,
     quantize=quantize,
     dequantize=dequantize,
-    check_squash=check_squash,
 )
 def test_wrong_settings_are_refused(call, said):
     assert_refused(call, said)

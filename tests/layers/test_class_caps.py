@@ -10,6 +10,7 @@ from tests import reference
 from tests.golden import assert_golden, load
 from tests.gradients import value_and_gradients, with_weights
 from tests.networks import SMALL_NETWORKS, built
+from tests.registry import ALL
 from tests.tolerance import assert_all_close, assert_close
 from tfcaps.layers import ClassCaps, ConvCaps, Length, PrimaryMatrixCaps
 from tfcaps.routing import DynamicRouting, EMRouting, ScaledDistanceRouting
@@ -79,9 +80,8 @@ def test_class_caps_equals_the_reference(share, matrix, rng):
     if matrix:  # as vectors: a block for each row
         transformation = np.kron(np.eye(2), transformation)
     votes = reference.votes(children, transformation, share)
-    outputs = layer(children, return_activations=True, return_couplings=True)
     expected = reference.route(layer.routing, votes, bias=bias)
-    assert_all_close(outputs, expected, atol=1e-5)
+    assert_all_close(layer(children, **ALL), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("share", [None, "type", "all"], ids=str)

@@ -33,6 +33,7 @@ def poses(rng):
         ({"labels": LABELS, "training": True}, LABELS),
         ({"labels": LABELS[:, None], "training": True}, LABELS),
         ({"labels": ONE_HOT, "training": True}, LABELS),
+        ({"labels": 0.7 * ONE_HOT + 0.1, "training": True}, LABELS),
         ({}, LONGEST),
         ({"training": True}, LONGEST),
         ({"labels": LABELS}, LONGEST),

@@ -5,6 +5,7 @@ import pytest
 
 from tests import reference
 from tests.networks import built
+from tests.registry import ALL
 from tests.tolerance import assert_all_close, assert_close
 from tfcaps.layers import (
     ClassCaps,
@@ -13,20 +14,21 @@ from tfcaps.layers import (
     PartCaps,
     TemplateDecoder,
 )
-from tfcaps.layers.part_caps import compete
 from tfcaps.routing import MeanShiftRouting, Votes
 
 
 def outputs_for(presence, **settings):
-    """Returns outputs for a presence `[h, w, t + 1]`, made by the kernel."""
-    presence = np.asarray(presence, "float32")[None]
-    types = presence.shape[-1] - 1
-    layer = PartCaps(types, **settings)
-    layer.build(presence.shape)
-    same = np.eye(types + 1)[None, None]
-    layer.conv.set_weights([same[..., :-1], np.zeros(types)])
+    """Returns outputs for a presence `[h, w, 3]` of two types and nothing."""
+    return outputs_of_logits(np.log(np.maximum(presence, 1e-12)), **settings)
+
+
+def outputs_of_logits(logits, **settings):
+    layer = PartCaps(2, **settings)
+    layer.build((None, *logits.shape))
+    same = np.eye(3)[None, None]
+    layer.conv.set_weights([same[..., :-1], np.zeros(2)])
     layer.nothing_conv.set_weights([same[..., -1:], np.zeros(1)])
-    return layer(np.log(np.maximum(presence, 1e-12)))
+    return layer(logits[None].astype("float32"))
 
 
 def one_part(row, column, share=0.9):
@@ -58,14 +60,9 @@ def test_parts_that_may_cross_compete_within_their_type():
 
 
 def test_of_parts_that_are_certain_one_wins():
-    logits = np.zeros((1, 5, 5, 3), "float32")
-    logits[0, 2, :, 0] = 30.0, 31.0, 33.0, 32.0, 31.0  # presences of 1
-    layer = PartCaps(2)
-    layer.build(logits.shape)
-    same = np.eye(3)[None, None]
-    layer.conv.set_weights([same[..., :-1], np.zeros(2)])
-    layer.nothing_conv.set_weights([same[..., -1:], np.zeros(1)])
-    _, (active,) = layer(logits)
+    logits = np.zeros((5, 5, 3))
+    logits[2, :, 0] = 30.0, 31.0, 33.0, 32.0, 31.0  # presences of 1
+    _, (active,) = outputs_of_logits(logits)
     expected = np.zeros((5, 5, 2))
     expected[2, 2, 0] = 1.0
     assert_close(active, expected)
@@ -86,7 +83,13 @@ def test_training_is_soft_until_it_is_hard(rng):
     layer = PartCaps(2)
     _, at_inference, presence = layer(features, return_presence=True)
     _, soft = layer(features, training=True)
-    assert_close(soft, compete(presence, 5, 4.0))
+    presence = np.asarray(presence)
+    strength = (1.0 - presence[..., -1]) ** 4
+    windows = np.lib.stride_tricks.sliding_window_view(
+        np.pad(strength, [(0, 0), (2, 2), (2, 2)]), (5, 5), axis=(1, 2)
+    )
+    share = strength / (windows.sum(axis=(-2, -1)) + 1e-3)
+    assert_close(soft, presence[..., :-1] * share[..., None], rtol=1e-4)
     assert np.max(np.abs(np.asarray(soft) - at_inference)) > 0.01
     layer.hardness.assign(1.0)
     _, hard = layer(features, training=True)
@@ -103,18 +106,6 @@ def test_per_type_the_strongest_place_of_each_type_stays(rng, training):
     types = np.asarray(presence)[..., :-1]
     most = types.max(axis=(1, 2), keepdims=True)
     assert_close(active, np.where(types == most, types, 0.0))
-
-
-def test_soft_competition_is_a_share_of_the_window(rng):
-    presence = rng.dirichlet([1.0, 1.0, 1.0], size=(1, 5, 4)).astype("float32")
-    squares = (1.0 - presence[0, ..., -1]) ** 2
-    around = np.lib.stride_tricks.sliding_window_view(
-        np.pad(squares, 1), (3, 3)
-    ).sum(axis=(-2, -1))
-    shares = squares / (around + 1e-3)
-    expected = presence[0, ..., :-1] * shares[..., None]
-    found = compete(presence, 3, 2.0)[0]
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
 ROWS, COLUMNS, TYPES, CLASSES = 8, 9, 2, 3
@@ -147,15 +138,10 @@ def test_layer_equals_the_reference(instances, most, several, parts):
     layer = constellation(
         routing=routing, spread=4.0, instances=instances, parts=most
     )
+    once = [1.0] * TYPES + [0.0] * TYPES * (instances - 1)  # at first
+    assert np.asarray(layer.slots).T.tolist() == [once] * CLASSES
     layer.slots.assign(SLOTS[: instances * TYPES])
-    found = layer(
-        places,
-        active,
-        return_activations=True,
-        return_couplings=True,
-        return_evidence=True,
-        training=True,
-    )
+    found = layer(places, active, **ALL, return_evidence=True, training=True)
     decided = np.asarray(layer(places, active, return_couplings=True)[1])
     # Each child once more for each instance of its type, of types of their own.
     places = np.tile(places, (1, 1, 1, instances, 1))
@@ -203,26 +189,6 @@ def test_a_child_of_equal_parents_is_in_the_tree_of_one(several):
     assert_close(decided[1], 0.0)
 
 
-def test_a_class_may_have_a_type_twice():
-    """Two children of one type are in a tree only with two instances."""
-    places = 2.0 * np.moveaxis(np.indices((10, 10), "float32"), 0, -1)
-    places = places[None, :, :, None]
-    active = np.zeros((1, 10, 10, 1), "float32")
-    active[0, 4, 2], active[0, 4, 7] = 1.0, 1.0
-    in_tree = []
-    for instances in (1, 2):
-        layer = ConstellationCaps(1, stride=2, instances=instances)
-        layer.build(places.shape)
-        first = np.asarray(layer.slots)[:, 0]
-        np.testing.assert_array_equal(first, [1.0, 0.0][:instances])
-        shifts = np.array([[[0.0, -5.0]], [[0.0, 5.0]]])[:instances]
-        layer.blueprint.assign(shifts / layer.side)
-        layer.slots.assign(np.ones((instances, 1)))
-        _, couplings = layer(places, active, return_couplings=True)
-        in_tree.append(int(np.sum(np.asarray(couplings) > 0.5)))
-    assert in_tree == [1, 2]
-
-
 def test_constellations_are_parts_of_constellations(rng):
     """Two parents are found at once, of which a third layer is made."""
     places = 2.0 * np.moveaxis(np.indices((16, 16), "float32"), 0, -1)
@@ -237,9 +203,7 @@ def test_constellations_are_parts_of_constellations(rng):
     absent = [[5, 5], [-5, -5]]
     shifts = np.swapaxes([beside, above, absent], 0, 1)
     layer.blueprint.assign(shifts / layer.side)
-    poses, found, couplings = layer(
-        places, active, return_activations=True, return_couplings=True
-    )
+    poses, found, couplings = layer(places, active, **ALL)
     assert_close(found[0, :2], [1.0, 1.0], atol=0.04)
     assert found[0, 2] < 0.5
     assert_close(poses[0, :2], [[6, 8], [20, 18]], atol=0.1)
@@ -249,9 +213,7 @@ def test_constellations_are_parts_of_constellations(rng):
     shifts = np.array([[[-7, -5], [7, 5]], [[7, 5], [-7, -5]], [[0, 0]] * 2])
     top.blueprint.assign(shifts / top.side)
     top.slots.assign([[1, 1], [1, 1], [0, 0]])
-    poses, classes, couplings = top(
-        poses, found, return_activations=True, return_couplings=True
-    )
+    poses, classes, couplings = top(poses, found, **ALL)
     assert_close(poses[0, 0], [13, 13], atol=0.1)
     assert classes[0, 0] > 0.95 and classes[0, 1] < 0.5
     np.testing.assert_array_equal(
@@ -357,12 +319,7 @@ def test_maps_add_up_to_the_odds_of_classes(parts, rng):
     assert decided.sum(axis=1).tolist() == [1, 0]  # or nothing
     for factors, training in ((shares, True), (decided, False)):
         found = layer(
-            places,
-            active,
-            return_activations=True,
-            return_couplings=True,
-            return_evidence=True,
-            training=training,
+            places, active, **ALL, return_evidence=True, training=training
         )
         couplings = factors[:, None] * tells
         expected = (poses, shares, couplings, np.log(shares))

@@ -52,19 +52,28 @@ def begun(network, images, labels, epochs=3, **settings):
     return schedule
 
 
+def fit(training, images, labels, rate, epochs, callbacks=(), **losses):
+    """Trains all outputs; returns the last loss."""
+    every = tfcaps.losses.constellation_losses(**losses)
+    targets = {name: labels for name in training.output}
+    if "reconstruction" in targets:
+        targets["reconstruction"] = images
+    training.compile(
+        keras.optimizers.Adam(rate),
+        {name: every[name] for name in targets},
+        jit_compile=False,
+    )
+    options = {"epochs": epochs, "verbose": 0, "callbacks": [*callbacks]}
+    return training.fit(images, targets, 32, **options).history["loss"][-1]
+
+
 def trained(seed):
     keras.utils.set_random_seed(seed)
     images, labels, _ = images_of(512)
     network = constellation_capsnet((16, 16, 1), 2, 2, window=3, filters=(8, 8))
     training = with_templates(network, template_size=5)
-    training.compile(
-        keras.optimizers.Adam(0.01), tfcaps.losses.constellation_losses()
-    )
     schedule = BlueprintEstimation(images, labels, 6, widths=(4.0, 1.5))
-    targets = {"evidence": labels, "presence": labels, "reconstruction": images}
-    options = {"epochs": 6, "verbose": 0, "callbacks": [schedule]}
-    history = training.fit(images, targets, 32, **options).history
-    return history["loss"][-1], network
+    return fit(training, images, labels, 0.01, 6, [schedule]), network
 
 
 @pytest.mark.slow
@@ -208,13 +217,7 @@ def test_maps_learn_where_types_tell_for_a_class():
         row, column = rng.integers(2, 6) + 8 * label, rng.integers(2, 12)
         image[row : row + 3, column : column + 3, 0] += PARTS[0]
     network = constellation_capsnet((16, 16, 1), 2, 2, maps=True)
-    training = with_templates(network)
-    training.compile(
-        keras.optimizers.Adam(0.01),
-        tfcaps.losses.constellation_losses(sparsity=0.0),
-    )
-    targets = {"evidence": labels, "presence": labels, "reconstruction": images}
-    training.fit(images, targets, batch_size=32, epochs=6, verbose=0)
+    fit(with_templates(network), images, labels, 0.01, 6, sparsity=0.0)
     found = tfcaps.rem.trees(network, images)
     assert np.mean(found.predicted == labels) > 0.95
     assert found.leaves.max() <= 2
@@ -251,17 +254,8 @@ def test_its_trees_show_what_tells_the_classes(rng):
     model = on_pictures(part_types=2)
     training = models.with_templates(model, template_size=None)
     assert set(training.output) == {"evidence", "presence"}
-    losses = tfcaps.losses.constellation_losses()
-    training.compile(
-        keras.optimizers.Adam(0.1),
-        {name: losses[name] for name in training.output},
-        jit_compile=False,
-    )
-    schedule = tfcaps.callbacks.BlueprintEstimation(
-        images, labels, 20, widths=None
-    )
-    targets = dict.fromkeys(training.output, labels)
-    training.fit(images, targets, epochs=20, verbose=0, callbacks=[schedule])
+    schedule = BlueprintEstimation(images, labels, 20, widths=None)
+    fit(training, images, labels, 0.1, 20, [schedule])
     trees = rem.trees(model, images)
     np.testing.assert_array_equal(trees.predicted, labels)
     for k, (y, x) in enumerate(places):

@@ -4,7 +4,13 @@ import keras
 import numpy as np
 import pytest
 
-from tests.networks import SMALL_NETWORKS, images_of, tiny_capsnet
+from tests.networks import (
+    SMALL_NETWORKS,
+    images_of,
+    named_outputs,
+    sequential_capsnet,
+    tiny_capsnet,
+)
 from tests.refusals import assert_refused, refusals
 from tests.tolerance import assert_all_equal, assert_close
 from tfcaps import layers, rem
@@ -29,10 +35,6 @@ def fit(model, images, optimizer=None, **options):
     inputs = {"images": images, "labels": LABELS}
     targets = {"lengths": LABELS, "reconstruction": images}
     model.fit(inputs, targets, verbose=0, **options)
-
-
-def predict(model, images):
-    return model({"images": images, "labels": None})
 
 
 def capsules_of(model):
@@ -61,11 +63,6 @@ def capsnet_of_maps():
     return keras.Model(inputs, layers.Length(name="lengths")(poses))
 
 
-def sequential_capsnet():
-    model = small_capsnet()
-    return keras.Sequential([keras.Input((8, 8, 1)), *model.layers[1:]])
-
-
 def with_named_lengths():
     model = tiny_capsnet()
     return keras.Model(model.input, {"lengths": model.output})
@@ -76,7 +73,7 @@ def with_named_lengths():
     [
         tiny_capsnet,
         with_named_lengths,
-        sequential_capsnet,
+        lambda: sequential_capsnet(layers.Length()),
         capsnet_of_maps,
         lambda: small_capsnet(return_couplings=True),
         lambda: small_capsnet(return_activations=True),
@@ -89,16 +86,11 @@ def test_decoder_shares_the_weights_of_the_network(make, images):
     assert {tensor.name for tensor in joint.inputs} == {"images", "labels"}
     ours = {id(weight) for weight in joint.weights}
     assert {id(weight) for weight in model.weights} < ours
-
-    def lengths():
-        outputs = model(images)
-        return outputs["lengths"] if isinstance(outputs, dict) else outputs
-
-    before = np.asarray(lengths())
-    assert_close(predict(joint, images)["lengths"], before)
+    before = named_outputs(model, images)["lengths"]
+    assert_close(named_outputs(joint, images)["lengths"], before)
     fit(joint, images)
-    outputs = predict(joint, images)
-    assert_close(outputs["lengths"], lengths())
+    outputs = named_outputs(joint, images)
+    assert_close(outputs["lengths"], named_outputs(model, images)["lengths"])
     assert np.max(np.abs(outputs["lengths"] - before)) > 1e-4
     assert outputs["reconstruction"].shape == images.shape
 
@@ -123,7 +115,7 @@ def test_explicit_activations_choose_the_longest_capsule():
     poses, activations = map(np.asarray, capsules_of(model)(images))
     lengths = np.linalg.norm(poses, axis=-1)
     assert np.any(lengths.argmax(axis=1) != activations.argmax(axis=1))
-    outputs = predict(model, images)
+    outputs = named_outputs(model, images)
     assert_close(outputs["lengths"], activations)
     decoder = model.get_layer("reconstruction")
     expected = decoder(poses, activations=activations)
@@ -187,7 +179,7 @@ def test_decoder_has_the_policy_of_the_capsules_and_float32_images(images):
         model = tiny_capsnet()
     decoded = with_decoder(model)
     assert decoded.get_layer("reconstruction").compute_dtype == "float16"
-    assert predict(decoded, images)["reconstruction"].dtype.name == "float32"
+    assert named_outputs(decoded, images)["reconstruction"].dtype == "float32"
 
 
 def plain():

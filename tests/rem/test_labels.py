@@ -3,9 +3,6 @@
 import numpy as np
 import pytest
 
-import tfcaps
-from tests.tolerance import SUMS
-from tfcaps import viz
 from tfcaps.rem.labels import class_of_each
 
 CLASSES = np.array([2, 0, 1, 3, 2])
@@ -58,34 +55,3 @@ def test_a_teacher_of_1000_classes_is_read(rng):
 def test_other_labels_are_asked_about(labels, message):
     with pytest.raises(ValueError, match=message):
         class_of_each(labels, 3)
-
-
-def test_figures_name_the_class_of_a_label(rng):
-    images = rng.random((2, 8, 8, 1))
-    maps = {"gradients": rng.random((2, 8, 8))}
-    shown = {
-        "network": {
-            "lengths": np.eye(3)[:2],
-            "classes": np.arange(2),
-            "saliency": maps["gradients"],
-        }
-    }
-    for either in (shown, maps):
-        for labels in ([2, 1], np.eye(3)[[2, 1]], [2.0, 1.0]):
-            drawing = viz.saliency(
-                images, either, labels=labels, class_names=list("abc")
-            )
-            titles = [axes.get_title() for axes in drawing.axes[:2]]
-            assert titles == ["c", "b"]
-        # The last class has no index -1.
-        with pytest.raises(ValueError, match="Received: -1 to 1"):
-            viz.saliency(images, either, labels=[-1, 1])
-
-
-def test_a_decoder_sees_the_capsule_of_the_largest_label():
-    decoder = tfcaps.layers.Decoder((8, 8, 1))
-    poses = np.random.default_rng(0).random((2, 3, 4)).astype("float32")
-    hard = decoder(poses, labels=np.array([0, 2]), training=True)
-    soft = np.array([[0.8, 0.1, 0.1], [0.3, 0.3, 0.4]], "float32")
-    found = decoder(poses, labels=soft, training=True)
-    np.testing.assert_allclose(found, hard, atol=SUMS)

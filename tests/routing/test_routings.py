@@ -21,9 +21,7 @@ from tfcaps.routing import (
     MeanShiftRouting,
     RegularizedRouting,
     SelfAttentionRouting,
-    Votes,
 )
-from tfcaps.routing.translated_votes import TranslatedVotes
 
 
 @pytest.fixture
@@ -158,39 +156,6 @@ def test_a_step_of_coefficients_climbs_the_objective(
     assert not np.any(gradient)
 
 
-@pytest.mark.parametrize("slot", [1.0, 0.0])
-def test_votes_from_a_grid_are_counted_at_the_centres_of_cells(slot, rng):
-    rows, columns, types, parents = 3, 4, 2, 3
-    cells = [np.arange(n, dtype="float32") * 2.0 + 1.0 for n in (rows, columns)]
-    grid = np.stack(np.meshgrid(*cells, indexing="ij"), axis=-1)
-    anchors = grid.reshape(-1, 2)
-    grid = np.repeat(grid[None, :, :, None], types, axis=3)
-    places = grid + rng.uniform(-1, 1, size=(2, rows, columns, types, 2))
-    shifts = rng.normal(size=(types, parents, 2)).astype("float32")
-    active = rng.uniform(size=(2, rows * columns * types)).astype("float32")
-    slots = np.ones((types, parents), "float32")
-    slots[1, 2] = slot
-    votes = TranslatedVotes(places.astype("float32"), shifts, cells, cells)
-    routing = MeanShiftRouting(types=types)
-    cast = (places[..., None, :] - shifts).reshape(2, -1, parents, 2)
-    scanned = (grid[..., None, :] - shifts).reshape(1, -1, parents, 2)
-    *expected, evidence = reference.mean_shift(
-        routing,
-        cast,
-        active,
-        slots,
-        anchors=anchors,
-        scanned=np.repeat(scanned, 2, axis=0),
-    )
-    assert_close(votes.tensor[:, 1], cast[:, :, 1])
-    assert_all_close(routing(votes, active, slots=slots), expected, atol=5e-5)
-    found, (of_active,) = value_and_gradients(
-        lambda active: routing.mode(votes, active, slots=slots).evidence, active
-    )
-    assert_close(found, evidence, atol=5e-5)
-    assert np.all(np.isfinite(of_active)) and np.any(of_active != 0)
-
-
 @pytest.mark.parametrize("exclusive", [True, False])
 def test_nothing_takes_the_place_of_a_tree_that_has_all(exclusive):
     votes = np.zeros((1, 5, 1, 2), "float32")  # all of one type
@@ -201,22 +166,3 @@ def test_nothing_takes_the_place_of_a_tree_that_has_all(exclusive):
     assert list(inside) == [True] * 4 + [not exclusive]
     left = routing(votes, active * ~inside).activations
     assert (float(left[0, 0]) < 0.1) == (not exclusive)
-
-
-def test_a_complete_parent_is_active_and_a_part_it_has_not_is_not_missed():
-    votes = np.full((1, 4, 1, 2), 50.0, "float32")
-    votes[0, :2] = 0.0  # both types are at the first place
-    routing = MeanShiftRouting(types=2)
-    active = np.array([[1, 1, 0, 0]], "float32")
-    routed = routing(votes, active)
-    assert routed.activations[0, 0] > 0.99
-    assert_close(routed.couplings[0, :2, 0], 1.0, atol=0.03)
-    active[0, 1] = 0.0
-    asked = routing(votes, active).activations
-    spared = routing(votes, active, slots=np.array([[1.0], [0.0]])).activations
-    assert spared[0, 0] > asked[0, 0] + 0.2
-    assert_close(routing(votes, 0 * active).activations, 0.0)
-    _, (of_votes,) = value_and_gradients(
-        lambda v: routing.mode(Votes(v), active).evidence, votes + 0.5
-    )
-    assert np.all(np.isfinite(of_votes))

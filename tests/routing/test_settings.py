@@ -76,15 +76,6 @@ def test_layer_is_asked_for_the_right_weights(case):
         np.testing.assert_allclose(value, start, rtol=1e-6)
 
 
-@parametrize(ROUTINGS)
-def test_get_revives_what_serialize_wrote(case):
-    routing = case.make(levels=3, levels_mode="midrise")
-    revived = routings.get(routings.serialize(routing))
-    assert type(revived) is case.public_class
-    assert revived.get_config() == routing.get_config()
-    assert (revived.levels, revived.levels_mode) == (3, "midrise")
-
-
 def test_get_refuses_anything_else():
     message = (
         f"`routing` must be a number of iterations, one of the names "

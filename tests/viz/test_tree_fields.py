@@ -5,7 +5,7 @@ import pytest
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
-from tests.networks import draw_weights, tiny_capsnet
+from tests.networks import draw_weights, images_of, tiny_capsnet
 from tfcaps import rem, viz
 from tfcaps.rem import ReceptiveFields, Trees
 from tfcaps.viz.drawing import colour
@@ -67,8 +67,7 @@ def texts(panel):
 def test_trees_of_a_network_are_drawn_the_strongest_first():
     model = tiny_capsnet(primary_types=3)
     draw_weights(model, 0, class_caps=3.0)
-    rng = np.random.default_rng(1)
-    images = rng.random((4, *model.input_shape[1:]), dtype=np.float32)
+    images = images_of(model, 4)
     trees, fields = rem.trees(model, images), rem.receptive_fields(model)
     panels = viz.tree_fields(
         images, trees, fields, titles=[*"abcd"], most=12

@@ -12,7 +12,6 @@ from tests.tolerance import SUMS
 from tfcaps import viz
 from tfcaps.rem import CouplingDictionary
 from tfcaps.rem.parse.trees import parse_tree
-from tfcaps.viz.drawing import picture
 
 NAMES = ["bar disc / triangle ring square", "b", "c"]
 
@@ -122,21 +121,6 @@ def test_a_drawing_is_saved_as_a_notebook_shows_it(trees, tmp_path, name):
     assert pixels.shape[:2] == (round(height), round(width))
     with Image.open(io.BytesIO(drawing._repr_png_())) as shown:
         assert shown.size == (round(width), round(height))
-
-
-@pytest.mark.parametrize(
-    ("values", "shown"),
-    [
-        ([0.0, 0.5], [0, 128]),
-        ([0.0, 1.0, 2.0], [0, 128, 255]),
-        ([-1.0, 0.0, 1.0], [0, 128, 255]),
-        ([-0.4, -0.4], [0, 0]),
-    ],
-)
-def test_images_beyond_0_to_1_are_stretched_and_others_are_not(values, shown):
-    image = np.array([values], "float32")[..., np.newaxis]
-    with np.errstate(invalid="raise", divide="raise"):
-        np.testing.assert_array_equal(picture(image), [shown])
 
 
 def test_the_report_holds_everything_it_shows_and_escapes_text(trees, tmp_path):
@@ -324,12 +308,13 @@ def panels_of(drawing, rows, columns):
     return np.array(drawing.axes).reshape(rows, columns)
 
 
-def test_each_row_is_a_model_or_a_method():
+@pytest.mark.parametrize("labels", [[0, 1, 2], [0.0, 1.0, 2.0], np.eye(3)])
+def test_each_row_is_a_model_or_a_method(labels):
     methods = {"A": shown_by(MAPS), "B": shown_by(MAPS[::-1], (0, 0, 2))}
     drawing = viz.saliency(
         GREY,
         {**methods, "gradients": MAPS - 5.0},
-        labels=[0, 1, 2],
+        labels=labels,
         class_names=ANIMALS,
     )
     panels = panels_of(drawing, 4, 3)
@@ -358,10 +343,13 @@ def test_images_in_colour_and_standardised_ones_are_shown():
     drawing = viz.saliency(colour, {"A": MAPS})
     shown = drawing.axes[1].images[0].get_array()
     np.testing.assert_array_equal(shown, colour[1])
-    drawing = viz.saliency(4 * GREY - 2, {"A": MAPS})
-    shown = drawing.axes[1].images[0].get_array()
-    assert (shown.min(), shown.max()) == (0, 255)
-    assert np.argmax(shown) == np.argmax(GREY[1])
+    for images in (4 * GREY - 2, 2 * GREY):
+        shown = viz.saliency(images, {"A": MAPS}).axes[1].images[0].get_array()
+        assert (shown.min(), shown.max()) == (0, 255)
+        assert np.argmax(shown) == np.argmax(GREY[1])
+    with np.errstate(invalid="raise", divide="raise"):
+        drawing = viz.saliency(0.0 * GREY - 0.4, {"A": MAPS})
+    assert not drawing.axes[1].images[0].get_array().any()
 
 
 @pytest.mark.parametrize(
@@ -372,6 +360,9 @@ def test_images_in_colour_and_standardised_ones_are_shown():
         ({"A": MAPS[:2]}, {}, "3 images and 2 maps of 'A'"),
         ({"A": shown_by(MAPS[:2])}, {}, "3 images and 2 maps of 'A'"),
         ({"A": MAPS}, {"labels": [0, 1]}, "one class for each of 3 images"),
+        # The last class has no index -1.
+        ({"A": MAPS}, {"labels": [-1, 0, 1]}, "Received: -1 to 1"),
+        ({"A": shown_by(MAPS)}, {"labels": [-1, 0, 1]}, "Received: -1 to 1"),
     ],
 )  # fmt: skip
 def test_what_is_not_there_for_each_image_is_an_error(shown, more, message):

@@ -188,18 +188,6 @@ def test_children_with_activations_of_their_own_stay(rng):
     assert is_left_alone(randomized(model, rng))
 
 
-def deep_capsnet(rng, *outputs, **primary):
-    """Returns a convolution, depthwise PrimaryCaps and ClassCaps."""
-    images = keras.Input((7, 7, 2))
-    features = layers.Conv2D(12, 3, activation="relu", name="first")(images)
-    capsules = PrimaryCaps(
-        3, 4, 3, 2, depthwise=True, name="primary", **primary
-    )(features)
-    poses = ClassCaps(3, 5, name="last")(capsules)
-    more = [layer(features) for layer in outputs]
-    return randomized(keras.Model(images, [poses, *more]), rng)
-
-
 def depthwise(channels, bias=0.0):
     def silence_some(model):
         conv = model.get_layer("primary").conv
@@ -220,7 +208,11 @@ def depthwise(channels, bias=0.0):
     ids=["silent", "zero", "constant", "half"],
 )
 def test_depthwise_types_are_left_out(silence_some, left, rng):
-    model = deep_capsnet(rng)
+    images = keras.Input((7, 7, 2))
+    features = layers.Conv2D(12, 3, activation="relu", name="first")(images)
+    primary = PrimaryCaps(3, 4, 3, 2, depthwise=True, name="primary")
+    poses = ClassCaps(3, 5, name="last")(primary(features))
+    model = randomized(keras.Model(images, poses), rng)
     silence_some(model)
     compact = compacted(model)
     assert compact.get_layer("primary").num_types == left

@@ -58,8 +58,30 @@ def middle(where):
     return lambda model: fill(model.get_layer("middle").kernel, where)
 
 
-def conv(**settings):
-    return layers.Conv2D(4, **{"kernel_size": 1, "name": "middle", **settings})
+def ends(model):
+    """Leaves a channel of the image unread, and makes one of outputs zero."""
+    fill(model.get_layer("first").kernel, np.s_[:, :, 1])
+    silence(model.get_layer("second"), 2)
+
+
+def conv(kind=layers.Conv2D, **settings):
+    return kind(4, **{"kernel_size": 1, "name": "middle", **settings})
+
+
+class Backwards(layers.Conv2D):
+    """A convolution that reads its channels in the other order."""
+
+    def call(self, inputs):
+        return super().call(inputs[..., ::-1])
+
+
+def twice(features):
+    shared = conv()
+    return shared(shared(features))
+
+
+def always_in_training(features):
+    return layers.BatchNormalization()(features, training=True)
 
 
 LEAKY = [
@@ -101,6 +123,10 @@ CHANNELS = {
     "squash": ([Squash()], {}, ONE, 4),
     "feeds_removed": ([conv()], {}, FEEDS_REMOVED, 3),
     "constant_of_constant": ([conv()], {}, CONSTANT, 3),
+    "ends": ([], {}, [ends], 4),
+    "twice": ([twice], {}, [unread(1), middle(np.s_[:, :, 1])], 4),
+    "subclass": ([conv(Backwards)], {}, [middle(np.s_[:, :, 0])], 4),
+    "in_training": ([always_in_training], {}, [constant(1, 0.7)], 4),
     "padded": ([conv(kernel_size=3, padding="same")], {}, CONSTANT, 4),
 }
 
@@ -150,39 +176,6 @@ def test_constant_channel_that_one_of_two_layers_pads_stays(rng):
     assert is_left_alone(model)
 
 
-def test_channels_of_the_image_and_of_outputs_stay(rng):
-    model = convs(rng=rng)
-    fill(model.get_layer("first").kernel, np.s_[:, :, 1])
-    silence(model.get_layer("second"), 2)
-    assert is_left_alone(model)
-
-
-def test_layer_that_is_called_twice_stays(rng):
-    images = keras.Input((7, 7, 2))
-    shared = layers.Conv2D(2, 1, name="shared")
-    last = layers.Conv2D(2, 1, name="last")
-    model = keras.Model(images, last(shared(shared(images))))
-    fill(last.kernel, np.s_[:, :, 1])
-    fill(shared.kernel, np.s_[:, :, 1])
-    assert is_left_alone(randomized(model, rng))
-
-
-class Backwards(layers.Conv2D):
-    """A convolution that reads its channels in the other order."""
-
-    def call(self, inputs):
-        return super().call(inputs[..., ::-1])
-
-
-def test_subclass_is_left_alone(rng):
-    images = keras.Input((7, 7, 2))
-    features = layers.Conv2D(4, 3, name="first")(images)
-    last = Backwards(3, 3)
-    model = keras.Model(images, last(features))
-    fill(last.kernel, np.s_[:, :, 0])
-    assert is_left_alone(randomized(model, rng))
-
-
 def residual(rng, joined):
     """Returns two convolutions of one map, joined and read by a third."""
     images = keras.Input((7, 7, 2))
@@ -228,15 +221,6 @@ def test_channels_first_is_left_alone():
     fill(last.kernel, np.s_[:, :, 1])
     # CPUs do not run it.
     assert rem.compact(model).count_params() == model.count_params()
-
-
-def test_layer_that_is_always_in_training_is_left_alone(rng):
-    images = keras.Input((7, 7, 2))
-    first, last = (layers.Conv2D(3, 3, name=name) for name in ("first", "last"))
-    features = layers.BatchNormalization()(first(images), training=True)
-    model = randomized(keras.Model(images, last(features)), rng)
-    silence(first, 1, bias=0.7)
-    assert is_left_alone(model)
 
 
 def test_constant_channels_become_biases_of_both_parts_of_matrix_caps(rng):

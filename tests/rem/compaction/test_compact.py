@@ -5,38 +5,25 @@ import numpy as np
 import pytest
 from keras import layers
 
-import tfcaps
 from tests.compaction import (
     compacted,
     fill,
     filters,
-    inputs_of,
     randomized,
     silence,
+    with_dead_units,
 )
-from tests.networks import SMALL_NETWORKS, every_network, tiny_capsnet
+from tests.networks import (
+    SMALL_NETWORKS,
+    every_network,
+    images_of,
+    sharpened,
+    tiny_capsnet,
+)
 from tests.tolerance import SUMS, assert_all_equal
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, CompactCaps, PrimaryCaps
-from tfcaps.rem.pruning.masks import target_variables
 from training.devices import dtype_policy
-
-
-def sharpen(model, factor):
-    """Makes votes longer, so that couplings differ from the uniform ones."""
-    transformation = model.get_layer("class_caps").transformation
-    transformation.assign(factor * transformation)
-
-
-def prune_units(model, share, rng):
-    """Zeroes output channels of kernels, and children of transformations."""
-    for variable in target_variables(model.variables):
-        is_kernel = variable.name == "kernel"
-        shape = variable.shape
-        mask = rng.random(shape[-2:] if is_kernel else shape[:-3]) >= share
-        if not is_kernel:
-            mask = mask[..., None, None, None]
-        variable.assign(np.array(variable) * mask)
 
 
 def assert_same(outputs, expected):
@@ -56,11 +43,11 @@ def pruned():
             keras.utils.set_random_seed(0)
             rng = np.random.default_rng(0)
             model = randomized(SMALL_NETWORKS[name](), rng)
-            prune_units(model, 0.5, rng)
+            with_dead_units(model, rng, 0.5)
             if name != "em_capsnet" and "constellation" not in name:
-                sharpen(model, 5.0)
+                sharpened(model, factor=5.0)
             before = [np.array(weight) for weight in model.weights]
-            known[name] = model, before, rem.compact(model), inputs_of(model)
+            known[name] = model, before, rem.compact(model), images_of(model, 4)
         return known[name]
 
     return get
@@ -97,24 +84,13 @@ def test_nothing_pruned_is_nothing_removed(name):
 )
 def test_everything_pruned_is_still_a_network(name, rng):
     model = randomized(SMALL_NETWORKS[name](), rng)
-    prune_units(model, 1.0, rng)
+    with_dead_units(model, rng, 1.0)
     compact = compacted(model)
     assert all(0 not in weight.shape for weight in compact.weights)
-    images = inputs_of(model)
+    images = images_of(model, 4)
     expected = rem.capsule_outputs(model)(images)["couplings"]
     couplings = rem.capsule_outputs(compact)(images)["couplings"]
     np.testing.assert_allclose(couplings, expected, atol=SUMS)
-
-
-def test_compacted_network_can_be_rounded_and_trained(pruned):
-    *_, compact, images = pruned("multilayer_capsnet")
-    model = rem.quantize_couplings(compact, 5)
-    assert model.get_layer("class_caps").routing.levels == 5
-    before = [np.array(weight) for weight in model.trainable_variables]
-    model.compile(keras.optimizers.SGD(1.0), tfcaps.losses.MarginLoss())
-    model.train_on_batch(images, np.arange(4) % 3)
-    for weight, old in zip(model.trainable_variables, before, strict=True):
-        assert np.any(np.asarray(weight) != old), weight.path
 
 
 def test_decoder_and_labels_stay(rng):
@@ -123,7 +99,7 @@ def test_decoder_and_labels_stay(rng):
     compact = rem.compact(model)
     assert isinstance(compact.get_layer("class_caps"), CompactCaps)
     inputs = {
-        "images": inputs_of(tiny_capsnet()),
+        "images": images_of(model, 4),
         "labels": np.array([2, 0, 1, 1], "int32"),
     }
     for training in (False, True):

@@ -8,7 +8,12 @@ import pytest
 
 import tfcaps
 from tests.golden import load
-from tests.networks import outputs_of, sharpened, tiny_capsnet
+from tests.networks import (
+    outputs_of,
+    sequential_capsnet,
+    sharpened,
+    tiny_capsnet,
+)
 from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.ops import quantize
@@ -40,13 +45,7 @@ def test_t_score_limits():
 
 
 def test_capsule_outputs_of_a_sequential_model_that_ends_in_poses(images):
-    model = keras.Sequential(
-        [
-            keras.Input((8, 8, 1)),
-            tfcaps.layers.PrimaryCaps(2, 4, 4, strides=2),
-            tfcaps.layers.ClassCaps(3, 4),
-        ]
-    )
+    model = sequential_capsnet()
     shown = outputs_of(rem.capsule_outputs(model), images)
     poses = outputs_of(model, images)
     np.testing.assert_allclose(shown["poses"], poses, atol=SUMS)

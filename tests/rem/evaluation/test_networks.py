@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 import tfcaps
-from tests.networks import SMALL_NETWORKS, outputs_of, tiny_capsnet
+from tests.networks import (
+    SMALL_NETWORKS,
+    images_of,
+    named_outputs,
+    outputs_of,
+    tiny_capsnet,
+)
 from tests.tolerance import SUMS, assert_all_equal, assert_close
 from tfcaps import rem
 from tfcaps.layers import ConvCaps, ConvCaps3D, Length, PrimaryCaps
@@ -53,25 +59,11 @@ def built():
     return get
 
 
-def images_of(model):
-    shape = (7, *rem.encoder(model).input.shape[1:])
-    return np.random.default_rng(0).random(shape, dtype=np.float32)
-
-
-def lengths_of(model, images):
-    inputs = images
-    if isinstance(model.input, dict):
-        inputs = {"images": images, "labels": None}
-    outputs = model(inputs)
-    outputs = outputs["lengths"] if isinstance(outputs, dict) else outputs
-    return np.asarray(outputs)
-
-
 @pytest.mark.parametrize("name", EVERY)
 def test_encoder_and_couplings_share_the_network(name, built):
     model = built(name)
-    images = images_of(model)
-    expected = lengths_of(model, images)
+    images = images_of(model, 7)
+    expected = named_outputs(model, images)["lengths"]
     encoder = rem.encoder(model)
     assert encoder.name == model.name
     assert len(encoder.inputs) == len(encoder.outputs) == 1
@@ -97,7 +89,7 @@ def test_encoder_and_couplings_share_the_network(name, built):
 @pytest.mark.parametrize("name", EVERY)
 def test_rounded_copy_changes_class_couplings(name, built):
     model = built(name)
-    images = images_of(model)
+    images = images_of(model, 7)
     rounded = rem.quantize_couplings(model, 5)
     assert_all_equal(model.weights, rounded.weights)
     for layer in rounded.layers:
@@ -109,27 +101,30 @@ def test_rounded_copy_changes_class_couplings(name, built):
     np.testing.assert_allclose(couplings, dequantize(codes, 5), atol=SUMS)
 
 
-def test_labels_are_no_input_of_the_encoder(built):
-    model = built("regularized")
-    encoder = rem.encoder(model)
-    coefficients = model.get_layer("class_caps").coefficients
-    before = coefficients.numpy()
-    encoder(images_of(model), training=True)
-    np.testing.assert_array_equal(coefficients, before)
-
-
 def test_network_that_ends_in_conv_caps_shows_couplings_but_has_no_trees():
     images = keras.Input((8, 8, 1), name="images")
     children = PrimaryCaps(2, 4, 4, strides=2)(images)
     poses = ConvCaps(3, 4, 3)(children)
     lengths = Length()(keras.layers.Reshape((3, 4))(poses))
     model = keras.Model(images, lengths)
-    data = images_of(model)
+    data = images_of(model, 7)
     shown = outputs_of(rem.capsule_outputs(model), data)
     assert shown["couplings"].shape == (7, 1, 1, 3, 3, 2, 3)
     assert_close(shown["lengths"], outputs_of(model, data))
-    with pytest.raises(ValueError, match="ConvCaps"):
-        rem.evaluate(model, (data, np.zeros(7, int)))
+    children_differ = "is a ConvCaps, whose children differ"
+    for call, said in (
+        (lambda: rem.evaluate(model, (data, np.zeros(7, int))), "ConvCaps"),
+        (lambda: rem.explanation(model), children_differ),
+        (lambda: rem.faithfulness(model, data), children_differ),
+        (lambda: rem.trees(model, data), "Trees need class capsules"),
+        (lambda: rem.receptive_fields(model), "is a ConvCaps. Receptive field"),
+        (
+            lambda: rem.add_couplings(model, counterfactual=True),
+            "ends in a ConvCaps",
+        ),
+    ):
+        with pytest.raises(ValueError, match=said):
+            call()
 
 
 def test_several_inputs_or_outputs_need_their_names():

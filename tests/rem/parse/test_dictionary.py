@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from tests.golden import load
-from tests.tolerance import SUMS
 from tfcaps.rem import CouplingDictionary, quantize
 
 _GOLDEN = load("09_rem_dictionary")
@@ -53,18 +52,6 @@ def test_keys_counts_and_entropies_are_those_of_the_reference(levels, source):
         rtol=0,
         atol=1e-9,
     )
-
-
-@pytest.mark.parametrize(
-    ("counts", "bits"), [([5, 3, 2], 1.485475), ([7], 0.0), ([1] * 8, 3.0)]
-)
-def test_entropy_of_known_counts(counts, bits):
-    keys = np.repeat(np.arange(len(counts)), counts)[:, np.newaxis]
-    trees = dictionary(keys, np.zeros(len(keys), int))
-    np.testing.assert_allclose(trees.entropy_bits, [bits, 0.0], atol=SUMS)
-    assert trees.counts(0) == counts
-    assert trees.num_samples.tolist() == [sum(counts), 0]
-    assert trees.ceiling_bits[0] == pytest.approx(np.log2(sum(counts)))
 
 
 def test_summary_is_that_over_classes():

@@ -39,20 +39,10 @@ def test_a_report_has_the_trees_of_types():
 
 
 @pytest.mark.parametrize(
-    ("make", "grid"),
-    [
-        (tiny_capsnet, (2, 2, 2)),
-        (flat_capsnet, None),
-        (SMALL_NETWORKS["multilayer_capsnet"], None),  # children in a row
-    ],
-    ids=["grid", "one_place", "row"],
+    "make", [flat_capsnet, SMALL_NETWORKS["multilayer_capsnet"]]
 )
-def test_grid_is_that_of_the_last_routed_layer(make, grid):
-    assert rem.Evaluator(make()).grid == grid
-
-
-def test_network_without_positions_has_no_types():
-    report = rem.evaluate(flat_capsnet(), (IMAGES, LABELS % 3))
+def test_network_without_positions_has_no_types(make):
+    report = rem.evaluate(make(), (IMAGES, LABELS % 3))
     assert report.grid is report.type_dictionary is None
     assert report.to_dict()["type_entropy_bits"] is None
     assert "types" not in str(report)

@@ -92,11 +92,9 @@ def loss_of(model, images):
 def test_pruning_does_not_raise_the_validation_loss(images, trained):
     model = compiled(trained, keras.optimizers.Adam(3e-3))
     losses = []
-
-    class Watch(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            losses.append(loss_of(self.model, images))
-
+    watch = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: losses.append(loss_of(model, images))
+    )
     rem.prune_iteratively(model, images)
     prune_now = rem.UpdatePruningStep()
     history = model.fit(
@@ -104,7 +102,7 @@ def test_pruning_does_not_raise_the_validation_loss(images, trained):
         epochs=3,
         batch_size=8,
         verbose=0,
-        callbacks=[Watch(), prune_now, Watch()],
+        callbacks=[watch, prune_now, watch],
     ).history
     before, after = losses[::2], losses[1::2]
     assert all(a <= b + 1e-6 for a, b in zip(after, before, strict=True))
@@ -116,13 +114,13 @@ def test_what_was_pruned_never_comes_back(images):
     model = compiled(tiny_capsnet())
     zeros = []
 
-    class Watch(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            arrays = [v.numpy() == 0 for v in self.model.pruning.variables]
-            zeros.append(np.concatenate([a.ravel() for a in arrays]))
+    def watch(epoch, logs):
+        arrays = [v.numpy() == 0 for v in model.pruning.variables]
+        zeros.append(np.concatenate([a.ravel() for a in arrays]))
 
     rem.prune_iteratively(model, images, tolerance=0.01)
-    fit(model, images, [Watch()], epochs=3)
+    watching = keras.callbacks.LambdaCallback(on_epoch_end=watch)
+    fit(model, images, [watching], epochs=3)
     assert zeros[0].any()
     for earlier, later in zip(zeros, zeros[1:], strict=False):
         assert later[earlier].all()

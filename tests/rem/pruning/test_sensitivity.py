@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.tolerance import SUMS
+from tests.tolerance import assert_close
 from tfcaps import rem
 
 
@@ -21,53 +21,37 @@ def step(optimizer, model, kernel_gradient):
     optimizer.apply(tensors, [kernel, bias])
 
 
-def test_weights_shrink_by_the_gated_rate_before_the_update(rng):
-    model = one_layer()
-    model.set_weights([rng.normal(size=(3, 2)), np.ones(2)])
-    before = model.layers[0].kernel.numpy()
+@pytest.mark.parametrize("kind", ["SGD", "Adam"])
+def test_weights_shrink_by_the_gated_rate_beside_the_same_update(kind, rng):
     gradient = rng.normal(size=(3, 2)).astype("float32")
-    sgd = rem.sensitivity_decay(keras.optimizers.SGD(0.1), 0.05)
-    step(sgd, model, gradient)
-    gate = np.maximum(0.0, 1.0 - np.abs(gradient))
-    expected = before - 0.05 * before * gate - 0.1 * gradient
-    np.testing.assert_allclose(model.layers[0].kernel, expected, atol=SUMS)
-    np.testing.assert_array_equal(model.layers[0].bias, np.ones(2))
-
-
-def test_adam_sees_the_gradient_without_the_decay(rng):
-    gradient = rng.normal(size=(3, 2)).astype("float32")
-    start = [rng.normal(size=(3, 2)), np.zeros(2)]
-    results = []
-    for wrap in (False, True):
+    start, kernels = rng.normal(size=(3, 2)), []
+    for wrap in (lambda own: own, lambda own: rem.sensitivity_decay(own, 0.05)):
         model = one_layer()
-        model.set_weights(start)
-        adam = keras.optimizers.Adam(0.1)
-        step(
-            rem.sensitivity_decay(adam, 0.0) if wrap else adam, model, gradient
-        )
-        results.append(model.layers[0].kernel.numpy())
-    np.testing.assert_array_equal(*results)
+        model.set_weights([start, np.ones(2)])
+        step(wrap(getattr(keras.optimizers, kind)(0.1)), model, gradient)
+        np.testing.assert_array_equal(model.layers[0].bias, np.ones(2))
+        kernels.append(model.layers[0].kernel.numpy())
+    gate = np.maximum(0.0, 1.0 - np.abs(gradient))
+    assert_close(kernels[1], kernels[0] - 0.05 * start * gate)
 
 
-def test_rate_may_follow_a_schedule():
+ONCE = keras.optimizers.schedules.PiecewiseConstantDecay([0], [0.5, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("settings", "left"),
+    [
+        ({"rate": ONCE}, 0.5),
+        ({"rate": 0.5, "targets": "transformations"}, 1.0),
+    ],
+)
+def test_rate_may_follow_a_schedule_and_targets_choose(settings, left):
     model = one_layer()
     model.set_weights([np.ones((3, 2)), np.zeros(2)])
-    rate = keras.optimizers.schedules.PiecewiseConstantDecay([0], [0.5, 0.0])
-    sgd = rem.sensitivity_decay(keras.optimizers.SGD(0.0), rate)
-    step(sgd, model, np.zeros((3, 2), "float32"))
-    np.testing.assert_allclose(model.layers[0].kernel, 0.5)
-    step(sgd, model, np.zeros((3, 2), "float32"))
-    np.testing.assert_allclose(model.layers[0].kernel, 0.5)
-
-
-def test_targets_choose_what_decays():
-    model = one_layer()
-    model.set_weights([np.ones((3, 2)), np.zeros(2)])
-    sgd = rem.sensitivity_decay(
-        keras.optimizers.SGD(0.0), 0.5, targets="transformations"
-    )
-    step(sgd, model, np.zeros((3, 2), "float32"))
-    np.testing.assert_array_equal(model.layers[0].kernel, np.ones((3, 2)))
+    sgd = rem.sensitivity_decay(keras.optimizers.SGD(0.0), **settings)
+    for _ in range(2):
+        step(sgd, model, np.zeros((3, 2), "float32"))
+        np.testing.assert_allclose(model.layers[0].kernel, left)
 
 
 @pytest.mark.parametrize(
