@@ -101,12 +101,11 @@ def finished(tmp_path_factory, worker_id):
         if not (folder / "run" / "report.html").exists():
             folder.mkdir()
             data = tiny_data(folder / "tiny.npz")
-            status = command(
+            command(
                 "--rem", "--dataset", data, "--epochs", 2, "--batch-size", 8,
                 "--final-sparsity", 0.5, "--decay", 0.01,
                 "--decoder", "frozen", "--out", folder / "run",
             )  # fmt: skip
-            assert status == 0
     return folder / "run"
 
 

@@ -1,10 +1,12 @@
 """Experiments whose runs take no time, for the tests of what is around them."""
 
+from functools import partial
+
 from experiments import experiment
 from experiments import folder as experiment_folder
 from experiments import run as experiments
 from experiments.experiment import Experiment, Row
-from tests.commands import status_of
+from tests.commands import told_by
 from training.configs import Config
 from training.tables import Column
 
@@ -106,14 +108,13 @@ def install(tmp_path, monkeypatch):
     return rows
 
 
-def command(*arguments):
-    return status_of(experiments.main, *arguments)
+command = partial(told_by, experiments.main)
 
 
-def call(tmp_path, *flags):
+def call(tmp_path, *flags, status=0):
     return command(
         "table_1", "--out", tmp_path / "out", "--data-dir", tmp_path / "data",
-        *flags,
+        *flags, status=status,
     )  # fmt: skip
 
 

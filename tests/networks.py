@@ -6,7 +6,6 @@ import keras
 import numpy as np
 import pytest
 
-from tests.nightly import nightly
 from tfcaps import models
 from tfcaps.layers import ClassCaps, Length, PrimaryCaps
 
@@ -160,10 +159,3 @@ every_network = pytest.mark.parametrize(
         for name in SMALL_NETWORKS
     ],
 )
-
-# Exports of the first are left to `NIGHTLY=1`.
-_ALIKE = ("affine_capsnet", "backbone_capsnet", "parts_capsnet")
-NETWORKS = [
-    pytest.param(name, marks=[nightly] if name in _ALIKE else [])
-    for name in SMALL_NETWORKS
-]

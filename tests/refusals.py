@@ -5,6 +5,8 @@ from functools import partial
 
 import pytest
 
+from cli import UserError
+
 
 def refusals(table, **names):
     """Returns what gives a test the calls of a table, and what they must say.
@@ -34,3 +36,9 @@ def assert_refused(call, said):
     """Checks that a call ends in a `ValueError` that says so."""
     with pytest.raises(ValueError, match=re.escape(said)):
         call()
+
+
+def assert_user_error(match, call, *arguments, **options):
+    """Checks that a call ends in a `UserError` that matches."""
+    with pytest.raises(UserError, match=match):
+        call(*arguments, **options)

@@ -1,19 +1,24 @@
-"""The example client, against a server that answers as TensorFlow Serving."""
+"""The example client, and the files that TensorFlow Serving reads."""
 
 import json
+import re
 import socket
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from google.protobuf import text_format
 from PIL import Image
+from tensorflow_serving.apis import prediction_log_pb2
+from tensorflow_serving.config import model_server_config_pb2
 
 from cli import UserError
 from export import client
-from tests import serving
-from tests.commands import status_of
+from tests.commands import status_of, told_by
 from tests.networks import draw_weights, tiny_capsnet
+from tests.serving import serve_rest
+from tfcaps.export import serving
 from tfcaps.export.networks import write_saved_model
 from tfcaps.rem import explanation
 from training import images
@@ -47,7 +52,7 @@ def url(networks, tmp_path_factory):
     points = tf.function(lambda x: {"y": x + 1}, [spec])
     to = str(base / "odd" / "1")
     tf.saved_model.save(tf.Module(), to, {"points": points})
-    with serving.serve_rest(base) as url:
+    with serve_rest(base) as url:
         yield url
 
 
@@ -57,10 +62,6 @@ def work(tmp_path, monkeypatch):
     pixels = np.random.default_rng(0).integers(0, 256, (8, 8), np.uint8)
     Image.fromarray(pixels).save("digit.png")
     return tmp_path
-
-
-def run(*arguments):
-    return status_of(client.main, *arguments)
 
 
 def line(network, names=range(4)):
@@ -75,7 +76,8 @@ def digit():
 
 
 def asked(capsys, model, url, *arguments):
-    status = run("--model", model, "--url", url, *arguments, "digit.png")
+    given = ("--model", model, "--url", url, *arguments, "digit.png")
+    status = status_of(client.main, *given)
     printed = capsys.readouterr()
     assert (status, printed.err) == (0, "")
     return printed.out.strip()
@@ -136,17 +138,13 @@ def test_pictures_become_what_they_are_in_training(work, rng, shape, mode):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_mistakes_are_one_line_and_status_2(
-    url, work, capsys, arguments, message
-):
+def test_mistakes_are_one_line_and_status_2(url, work, arguments, message):
     Path("cut.png").write_bytes(Path("digit.png").read_bytes()[:60])
     Path("text.png").write_text("hello")
     given = ["--model", "grey", "--url", url, "digit.png", *arguments]
-    assert run(*given) == 2
-    printed = capsys.readouterr()
-    assert message in printed.err
-    assert printed.err.startswith("client.py: error: ")
-    assert printed.err.count("\n") == 1
+    told = told_by(client.main, *given, status=2)
+    assert message in told and told.startswith("client.py: error: ")
+    assert told.count("\n") == 1
 
 
 def test_a_server_that_does_not_run_is_told():
@@ -156,7 +154,56 @@ def test_a_server_that_does_not_run_is_told():
         client.predict(url, np.zeros((1, 8, 8, 1)), "encode")
 
 
-def test_pictures_without_pillow(monkeypatch, capsys):
+def test_pictures_without_pillow(monkeypatch):
     monkeypatch.setattr(client, "find_spec", lambda name: None)
-    assert run("--model", "grey", "digit.png") == 2
-    assert "run pip install pillow." in capsys.readouterr().err
+    told = told_by(client.main, "--model", "grey", "digit.png", status=2)
+    assert "run pip install pillow." in told
+
+
+@pytest.mark.parametrize(("dtype", "grey"), [("uint8", 128), ("float32", 0.5)])
+def test_warmup_asks_every_signature_for_one_image_and_many(
+    tmp_path, dtype, grey
+):
+    images = {"images": {"dtype": dtype, "shape": [-1, 28, 28, 1]}}
+    names = ("serving_default", "explain", "encode")
+    signatures = dict.fromkeys(names, {"inputs": images})
+    model = "x" * 200  # a length of two bytes
+    serving.write_warmup(tmp_path, model, signatures)
+    path = str(tmp_path / serving.WARMUP)
+    asked = set()
+    for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
+        log = prediction_log_pb2.PredictionLog.FromString(record)
+        request = log.predict_log.request
+        assert request.model_spec.name == model
+        assert set(request.inputs) == {"images"}
+        pixels = tf.make_ndarray(request.inputs["images"])
+        assert pixels.dtype == dtype and (pixels == grey).all()
+        assert pixels.shape[1:] == (28, 28, 1)
+        asked.add((request.model_spec.signature_name, len(pixels)))
+    assert asked == {(name, n) for name in names for n in (1, 32)}
+
+
+def test_configs_list_every_model_that_the_server_can_load(tmp_path):
+    (tmp_path / "not-a-model").mkdir()
+    for file in (
+        "second/1/saved_model.pb", "fírst/1/saved_model.pb",
+        "phone/1/model.tflite",
+    ):  # fmt: skip
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).touch()
+    serving.write_server_configs(tmp_path)
+    config = text_format.Parse(
+        (tmp_path / "models.config").read_text("utf-8"),
+        model_server_config_pb2.ModelServerConfig(),
+    )
+    models = config.model_config_list.config
+    assert [(m.name, m.base_path, m.model_platform) for m in models] == [
+        ("fírst", "/models/fírst", "tensorflow"),
+        ("second", "/models/second", "tensorflow"),
+    ]
+    batching = (tmp_path / "batching.config").read_text("utf-8")
+    found = re.findall(r"^allowed_batch_sizes: (\d+)$", batching, re.M)
+    allowed = [*map(int, found)]
+    assert allowed == sorted(allowed) and allowed[0] == 1
+    assert f"max_batch_size {{ value: {allowed[-1]} }}" in batching
+    assert "prometheus" in (tmp_path / "monitoring.config").read_text("utf-8")

@@ -124,18 +124,12 @@ def test_pixels_become_what_clients_send(images):
     scaled = int8.read_samples(images, IMAGES, "float32")
     assert raw.images.dtype == np.uint8 and raw.images.shape == (30, *IMAGES)
     assert scaled.images.dtype == np.float32
-    np.testing.assert_array_equal(
-        scaled.calibration, raw.calibration / np.float32(255)
-    )
+    wanted = raw.calibration / np.float32(255)
+    np.testing.assert_array_equal(scaled.calibration, wanted)
     with np.load(images) as arrays:
-        tests = {
-            pixels.tobytes(): label
-            for pixels, label in zip(
-                arrays["x_test"], arrays["y_test"], strict=True
-            )
-        }
-    for pixels, label in zip(raw.images, raw.labels, strict=True):
-        assert tests[pixels.tobytes()] == label
+        given = map(bytes, arrays["x_test"])
+        labels = dict(zip(given, arrays["y_test"], strict=True))
+    assert [labels[bytes(pixels)] for pixels in raw.images] == [*raw.labels]
 
 
 @pytest.mark.parametrize(

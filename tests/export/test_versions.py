@@ -111,6 +111,3 @@ def test_what_a_killed_export_left_is_removed(tmp_path):
     os.utime(left, (time.time() - 4000,) * 2)
     publish(tmp_path, None, write)
     assert names(tmp_path) == [".publish-busy", "1"]
-
-
-# ------------------------------------------------------- with whole exports

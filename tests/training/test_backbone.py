@@ -9,12 +9,11 @@ import pytest
 from cli import UserError
 from tests.networks import SMALL_NETWORKS
 from tests.nightly import nightly
+from tests.small_data import noise
 from tests.tolerance import assert_all_equal, assert_close
-from tests.training.test_run import command, tiny_data
+from tests.training.test_run import refused, tiny_data
 from tfcaps import models, rem
 from training import backbone, configs, networks
-from training.datasets import Data
-from training.images import Images, Split
 
 
 @keras.saving.register_keras_serializable(package="tests")
@@ -174,17 +173,14 @@ def test_grey_images_become_colours_and_small_ones_large(rng):
     images = rng.random((2, 32, 32, 1), dtype=np.float32)
     maps = grey.predict_on_batch(images)
     assert np.ptp(maps) > 0
-    np.testing.assert_array_equal(
-        maps, colour.predict_on_batch(np.repeat(images, 3, axis=-1))
-    )
+    same = colour.predict_on_batch(np.repeat(images, 3, axis=-1))
+    np.testing.assert_array_equal(maps, same)
     with pytest.raises(UserError, match="grey or colour images; these have 2"):
         backbone.application("MobileNetV2", (32, 32, 2))
 
 
 def test_no_other_scale_is_put_before_it():
-    images = Images(np.zeros((4, 32, 32, 3), np.uint8))
-    part = Split(images, np.arange(4) % 2)
-    data = Data("two", part, part, part, ("a", "b"))
+    data = noise(3, 32, 3)
     config = configs.Config(
         model="parts_capsnet", backbone="MobileNetV2", measured=True
     )
@@ -192,9 +188,7 @@ def test_no_other_scale_is_put_before_it():
     assert "standardize" not in [layer.name for layer in model.layers]
 
 
-def test_weights_that_cannot_be_had_are_one_sentence(
-    monkeypatch, tmp_path, capsys
-):
+def test_weights_that_cannot_be_had_are_one_sentence(monkeypatch, tmp_path):
     url = "https://storage.example/mobilenet_v2/weights_no_top.h5"
 
     def fail(**settings):
@@ -204,15 +198,20 @@ def test_weights_that_cannot_be_had_are_one_sentence(
     monkeypatch.setattr(keras.applications, "MobileNetV2", fail)
     data = tiny_data(tmp_path / "tiny.npz", size=32)
     flags = ("--backbone", "MobileNetV2", "--model", "parts_capsnet")
-    assert command("--dataset", data, *flags) == 2
-    told = capsys.readouterr().err
+    told = refused("--dataset", data, *flags)
     assert told.count("\n") == 1
     assert url in told and "download weights_no_top.h5 and put it into" in told
     assert "~/.keras/models" in told and "KERAS_HOME" in told
     assert "give a .keras file" in told
 
 
-def test_a_wrong_name_is_refused():
+def test_it_is_a_file_by_itself_or_in_the_folder_or_has_a_name(tmp_path):
+    features().save(tmp_path / "own.keras")
+    file = str(tmp_path / "own.keras")
+    for name, folder in (("own.keras", str(tmp_path)), (file, None)):
+        own = backbone.load(name, folder, (9, 9, 1))
+    network = networks.build("dr_capsnet", (12, 12, 1), 3, backbone=own)
+    assert network.name == "backbone_capsnet"
     with pytest.raises(UserError, match="such as MobileNetV3Small, or"):
         backbone.load("mobilenetv3smal", None, (32, 32, 3))
     assert len(backbone.NAMES) > 30

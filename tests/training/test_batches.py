@@ -105,9 +105,7 @@ def test_crops_are_windows_of_every_place():
     corners = cut[:, 0, 0, 0]
     assert set(corners) == {0, 1, 4, 5}
     window = images[0, :3, :3]
-    np.testing.assert_array_equal(
-        cut - corners[:, None, None, None], np.stack(200 * [window])
-    )
+    assert (cut - corners[:, None, None, None] == window).all()
 
 
 @pytest.mark.parametrize("fill", ["black", "edge"])
@@ -154,9 +152,8 @@ def test_brightness_is_that_of_a_whole_image(settings, change, low, high):
     assert np.ptp(drawn, axis=(1, 2)).max() == 0.0
     assert low <= drawn.min() < low + 0.02 and high - 0.02 < drawn.max()
     assert drawn.max() <= high
-    np.testing.assert_allclose(
-        bright[:, 0], np.minimum(change(images[:, 0], drawn), 1.0), rtol=1e-6
-    )
+    wanted = np.minimum(change(images[:, 0], drawn), 1.0)
+    np.testing.assert_allclose(bright[:, 0], wanted, rtol=1e-6)
 
 
 def test_contrast_keeps_the_mean():
@@ -184,9 +181,8 @@ def test_rare_classes_are_repeated_until_all_are_equally_frequent():
     seen = np.concatenate([batches[k][1] for k in range(6)])
     np.testing.assert_array_equal(np.bincount(seen), [7, 7, 0, 7])
     shown = np.concatenate([batches[k][0] for k in range(6)]).ravel() * 255
-    np.testing.assert_array_equal(
-        np.bincount(np.rint(shown).astype(int)), [1] * 7 + [4, 3, 7]
-    )
+    times = np.bincount(np.rint(shown).astype(int))
+    assert times.tolist() == [1] * 7 + [4, 3, 7]
 
 
 def test_images_are_warped_about_their_middle_and_keep_their_edges():

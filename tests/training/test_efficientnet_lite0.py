@@ -20,22 +20,6 @@ class FloatStorage:
     __module__ = "torch"
 
 
-class _Rebuilt:
-    """A tensor, pickled as PyTorch does."""
-
-    def __init__(self, key, strides, shape, offset):
-        storage = ("storage", FloatStorage, key, "cpu", offset + 100)
-        self.parts = (_Storage(storage), offset, shape, strides)
-
-    def __reduce__(self):
-        return _rebuild_tensor_v2, self.parts
-
-
-class _Storage:
-    def __init__(self, pid):
-        self.pid = pid
-
-
 def _rebuild_tensor_v2(*parts):
     raise AssertionError("It is not called, but named.")
 
@@ -44,27 +28,36 @@ _rebuild_tensor_v2.__module__ = "torch._utils"
 
 
 class _Pickler(pickle.Pickler):
+    """Pickles arrays as PyTorch does tensors, by the numbers they come in."""
+
+    count = 0
+
     def persistent_id(self, value):
-        return getattr(value, "pid", None) if type(value) is _Storage else None
+        is_storage = type(value) is tuple and value[1:2] == (FloatStorage,)
+        return value if is_storage else None
+
+    def reducer_override(self, value):
+        if not isinstance(value, np.ndarray):
+            return NotImplemented
+        storage = ("storage", FloatStorage, str(self.count), "cpu", value.size)
+        self.count += 1
+        strides = tuple(np.cumprod((1, *value.shape[:-1])).tolist())
+        return _rebuild_tensor_v2, (storage, 1, value.shape, strides)
 
 
 def write(path, tensors):
     """Writes values, whose axes are stored in the opposite order."""
-    described = collections.OrderedDict()
-    for name, value in tensors.items():
-        strides = np.cumprod((1, *value.shape[:-1])).tolist()
-        described[name] = _Rebuilt(name, tuple(strides), value.shape, 1)
     with path.open("wb") as file, pytest.MonkeyPatch.context() as patch:
         torch, utils = ModuleType("torch"), ModuleType("torch._utils")
         torch.FloatStorage, torch._utils = FloatStorage, utils
         utils._rebuild_tensor_v2 = _rebuild_tensor_v2
         patch.setitem(sys.modules, "torch", torch)
         patch.setitem(sys.modules, "torch._utils", utils)
-        for thing in (1, 2, {}, described, list(tensors)):
+        keys = [*map(str, range(len(tensors)))]
+        for thing in (1, 2, {}, collections.OrderedDict(tensors), keys):
             _Pickler(file, 2).dump(thing)
         for value in tensors.values():
-            flat = value.flatten("F").astype("<f4")
-            flat = np.concatenate([[np.float32(np.nan)], flat])
+            flat = np.concatenate([[np.nan], value.flatten("F")])
             file.write(np.int64(len(flat)).tobytes())
             file.write(flat.astype("<f4").tobytes())
 

@@ -1,13 +1,14 @@
 """Own pictures, explained: what is read, asked, counted, drawn and written."""
 
 import csv
+from functools import partial
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from cli import UserError
-from tests.commands import status_of
+from tests.commands import told_by
 from tests.drawings import recorded
 from tests.networks import draw_weights, tiny_capsnet
 from tfcaps import rem
@@ -19,8 +20,8 @@ NAMES = ["ant", "bee", "cat"]
 NOISE = np.round(255 * np.random.default_rng(0).random((40, 8, 8, 1))) / 255
 
 
-def command(*arguments):
-    return status_of(explain.main, *arguments)
+command = partial(told_by, explain.main)
+refused = partial(command, status=2)
 
 
 @pytest.fixture(scope="module")
@@ -70,12 +71,11 @@ def answers_of(run, photos):
     return pictures, small, lengths
 
 
-def test_pictures_are_named_and_drawn(run, tmp_path, capsys):
+def test_pictures_are_named_and_drawn(run, tmp_path):
     path = save(tmp_path / "x.png", NOISE[0, ..., 0])
     other = save(tmp_path / "y.png", np.kron(NOISE[1, ..., 0], np.ones((2, 2))))
     with recorded() as given:
-        assert command("--run", run.path, path, other) == 0
-    printed = capsys.readouterr().out
+        printed = command("--run", run.path, path, other)
     assert "y.png is resized from 16x16 to 8x8 pixels" in printed
     trees = rem.trees(run.load_model("baseline"), NOISE[:2], 11)
     for k, name in enumerate("xy"):
@@ -85,41 +85,35 @@ def test_pictures_are_named_and_drawn(run, tmp_path, capsys):
 
 
 def test_a_folder_becomes_a_page_and_a_table(
-    run, photos, tmp_path, monkeypatch, capsys
+    run, photos, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(explain_job, "PANELS", 4)
+    to = tmp_path / "out"
     with recorded() as given:
-        to = tmp_path / "out"
-        assert command("--run", run.path, photos, "--out", to) == 0
-    printed = capsys.readouterr().out
+        printed = command("--run", run.path, photos, "--out", to)
     paths, small, lengths = answers_of(run, photos)
     order = np.argsort(-lengths, axis=-1)
-    rows = rows_of(tmp_path / "out")
-    page = (tmp_path / "out" / "index.html").read_text("utf-8")
-    right = 0
-    for row, path, (best, second, _), values in zip(
-        rows, paths, order, lengths, strict=True
+    page = (to / "index.html").read_text("utf-8")
+    for row, path, best, values in zip(
+        rows_of(to), paths, order[:, :2], lengths, strict=True
     ):
-        assert row["file"] == str(path)
-        assert row["class"] == NAMES[best]
-        assert row["runner_up"] == NAMES[second]
-        assert row["true_class"] == path.parent.name
-        assert float(row["length"]) == pytest.approx(values[best], abs=1e-3)
-        assert float(row["runner_up_length"]) == pytest.approx(
-            values[second], abs=1e-3
-        )
-        name = f"{path.parent.name}/{path.name}"
-        is_right = NAMES[best] == path.parent.name
-        mark = "yes" if is_right else f"WRONG: {path.parent.name}"
-        assert f"<td>{name}</td><td>{NAMES[best]}</td>" in page
+        (first, second), truth = np.array(NAMES)[best], path.parent.name
+        found = [float(row.pop(key)) for key in ("length", "runner_up_length")]
+        assert found == pytest.approx(values[best], abs=1e-3)
+        assert row == {
+            "file": str(path), "class": first, "runner_up": second,
+            "true_class": truth,
+        }  # fmt: skip
+        mark = "yes" if first == truth else f"WRONG: {truth}"
+        assert f"<td>{truth}/{path.name}</td><td>{first}</td>" in page
         assert f"<td>{mark}</td>" in page
-        if not is_right:
-            assert f"{name} taken for {NAMES[best]}" in printed
-        right += is_right
-    told = f"{right} of the 6 pictures in folders named like classes are right"
-    assert 0 < right < 6 and told in printed and told in page
+        taken = f"{truth}/{path.name} taken for {first}"
+        assert (taken in printed) == (first != truth)
     # Four are drawn, wrong ones first, and each by itself.
     wrong = [k for k in range(6) if NAMES[order[k, 0]] != paths[k].parent.name]
+    right = 6 - len(wrong)
+    told = f"{right} of the 6 pictures in folders named like classes are right"
+    assert 0 < right < 6 and told in printed and told in page
     others = [k for k in range(6) if k not in wrong]
     expected = sorted([*wrong, *others][:4])
     [seen] = given["tree_fields"]
@@ -137,25 +131,21 @@ def test_a_folder_becomes_a_page_and_a_table(
     assert "12x9 to 8x8 pixels, width by height (and 5 more)" in printed
 
 
-def test_broken_pictures_are_named_and_may_be_left_out(
-    run, photos, tmp_path, capsys
-):
+def test_broken_pictures_are_named_and_may_be_left_out(run, photos, tmp_path):
     (photos / "bee" / "0.png").write_bytes(b"no picture")
     arguments = ("--run", run.path, photos / "bee", "--out", tmp_path / "out")
-    assert command(*arguments) == 2
-    error = capsys.readouterr().err
+    error = refused(*arguments)
     assert "0.png is not a readable image. To leave such files out" in error
     assert not (tmp_path / "out").exists()
-    assert command(*arguments, "--skip-broken") == 0
-    assert "left out: " in capsys.readouterr().out
+    assert "left out: " in command(*arguments, "--skip-broken")
     page = (tmp_path / "out" / "index.html").read_text("utf-8")
     assert "0.png is not a readable image." in page
     [row] = rows_of(tmp_path / "out")
     assert row["file"] == str(photos / "bee" / "1.png")
     assert row["true_class"] == ""  # the folder itself tells nothing
     (photos / "bee" / "1.png").write_bytes(b"no picture")
-    assert command(*arguments, "--skip-broken") == 2
-    assert "none of the 2 pictures can be read" in capsys.readouterr().err
+    told = refused(*arguments, "--skip-broken")
+    assert "none of the 2 pictures can be read" in told
 
 
 def test_pictures_are_found_and_told_apart(photos, tmp_path):

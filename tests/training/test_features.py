@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from tests.nightly import nightly
+from tests.small_data import noise
+from tests.tolerance import assert_all_close, assert_all_equal, assert_close
 from tests.training.test_run import command, tiny_data
 from tfcaps import rem
 from training import (
@@ -20,8 +22,6 @@ from training import (
     results,
     train,
 )
-from training.datasets import Data
-from training.images import Images, Split
 
 
 @pytest.fixture
@@ -36,23 +36,17 @@ def backbone(tmp_path):
             keras.layers.Dropout(0.5),
         ]
     )
-    for weight, value in zip(
-        model.layers[1].weights, (1.5, 0.1, 0.2, 0.5), strict=True
-    ):
-        weight.assign(np.full(6, value))
+    values = np.repeat([[1.5], [0.1], [0.2], [0.5]], 6, axis=1)
+    model.layers[1].set_weights([*values])
     model.save(tmp_path / "features.keras")
     return str(tmp_path / "features.keras")
 
 
 @pytest.fixture
 def data():
-    rng = np.random.default_rng(0)
-
-    def part(count):
-        images = rng.integers(0, 256, (count, 12, 12, 1), dtype=np.uint8)
-        return Split(Images(images), np.arange(count) % 3)
-
-    return Data("three", part(20), part(6), part(9), ("a", "b", "c"))
+    every = noise(20, 12)
+    held, test = (every.test.take(slice(n)) for n in (6, 9))
+    return dataclasses.replace(every, validation=held, test=test)
 
 
 @pytest.fixture
@@ -92,12 +86,9 @@ def test_the_head_on_kept_features_is_the_network(data, config):
         maps, kept_labels = getattr(ready.data, part)
         assert maps.pixels.dtype == np.float16
         assert maps.shape[1:] == (5, 5, 6)
-        seen = images.pixels.astype(np.float32) / 255
-        np.testing.assert_allclose(
-            ready.network.predict(maps.pixels.astype(np.float32), verbose=0),
-            ready.model.predict(seen, verbose=0),
-            atol=2e-3,
-        )
+        wanted = ready.model.predict(images[:], verbose=0)
+        found = ready.network.predict(maps[:], verbose=0)
+        assert_close(found, wanted, atol=2e-3)
         np.testing.assert_array_equal(kept_labels, labels)
 
 
@@ -123,19 +114,12 @@ def test_training_on_features_is_training_on_images(
     frozen = on_features.model.get_layer("backbone").model.get_weights()
     for ready in (on_images, on_features):
         used = objectives.changes(ready.trained, ready.config, ready.batches)
-        ready.trained.fit(
-            ready.batches, epochs=2, shuffle=False, verbose=0,
-            callbacks=used,
-        )  # fmt: skip
+        train.fit(ready.trained, ready.batches, used, 2)
         rem.strip_pruning(ready.trained)
     weights = on_features.model.get_weights()
-    for mine, theirs in zip(
-        weights, on_images.model.get_weights(), strict=True
-    ):
-        np.testing.assert_allclose(mine, theirs, atol=2e-3)
+    assert_all_close(weights, on_images.model.get_weights(), atol=2e-3)
     after = on_features.model.get_layer("backbone").model.get_weights()
-    for mine, theirs in zip(after, frozen, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
+    assert_all_equal(after, frozen)
 
 
 def test_what_is_kept_is_computed_once(data, config, monkeypatch):
@@ -209,15 +193,14 @@ def test_parts_are_named_on_a_backbone_unless_asked_otherwise(data, backbone):
 
 
 @pytest.mark.slow
-def test_the_plan_tells_of_the_backbone(tmp_path, backbone, capsys):
+def test_the_plan_tells_of_the_backbone(tmp_path, backbone):
     with not_compiled():
-        assert command(
+        printed = command(
             "--dataset", tiny_data(tmp_path / "tiny.npz", size=12),
             "--model", "parts_capsnet", "--backbone", backbone, "--dry-run",
             "--batch-size", 8, "--epochs", 2, "--shift", 0,
             "--out", tmp_path / "run",
-        ) == 0  # fmt: skip
-    printed = capsys.readouterr().out
+        )  # fmt: skip
     # 16 for training, 3 for validation and 8 for testing.
     assert "features 5x5x6 of 27 images are computed once, about" in printed
     assert "Baseline: 2 epochs of 2 steps" in printed

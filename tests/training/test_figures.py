@@ -9,13 +9,13 @@ import pytest
 
 from tests.drawings import recorded
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
+from tests.small_data import noise
 from tests.tolerance import SUMS
 from tfcaps import rem
 from training import figures
 from training.configs import Config
-from training.datasets import Data
 from training.folder import RunFolder
-from training.images import Images, Split
+from training.images import Split
 from training.results import Results, write_report
 
 ALWAYS = {
@@ -30,12 +30,9 @@ OF_MODELS = {
 
 @pytest.fixture(scope="module")
 def data():
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (12, 8, 8, 1), np.uint8)
+    data = noise()
     labels = np.array([2, 1, 1, 0, 2, 0, 1, 2, 0, 0, 1, 2])
-    part = Split(Images(images), labels)
-    names = ("cat", "dog", "bee")
-    return Data("tiny", part, part, part, names)
+    return dataclasses.replace(data, test=data.test._replace(labels=labels))
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
-"""Pictures of named trees in the report of a run, and names of types."""
+"""Parts in a run: named, drawn, and whether its trees lie on true ones."""
 
 import argparse
+import dataclasses
 import json
 
 import numpy as np
@@ -9,20 +10,14 @@ import pytest
 from cli import UserError
 from tests.drawings import recorded
 from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
+from tests.small_data import noise
 from tests.tolerance import SUMS
 from tfcaps import models, rem
-from training import explain_job, figures
+from tfcaps.rem.evaluation.named_parts import part_stability
+from training import explain_job, figures, results
 from training.configs import Config
-from training.datasets import Data
+from training.datasets.data import Masks
 from training.folder import RunFolder
-from training.images import Images, Split
-
-
-def data_of(count, side=8):
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (count, side, side, 1), np.uint8)
-    part = Split(Images(images), np.arange(count) % 3)
-    return Data("tiny", part, part, part, ("cat", "dog", "bee"))
 
 
 @pytest.fixture
@@ -38,7 +33,7 @@ def write(folder, given):
 
 
 def test_two_right_images_of_two_classes_are_shown(folder):
-    model, data = draw_weights(tiny_capsnet(), 0, class_caps=9.0), data_of(40)
+    model, data = draw_weights(tiny_capsnet(), 0, class_caps=9.0), noise(40)
     write(folder, {"0": "ear"})
     measured = {"named_parts": {"names": [None, "paw"]}}
     folder.write_json("rem.json", {"models": {"rem": measured}})
@@ -74,7 +69,7 @@ def test_a_blueprint_is_that_of_the_predicted_class(folder):
 
 def test_nothing_is_drawn_of_children_without_places(folder):
     flat = {"rem": SMALL_NETWORKS["multilayer_capsnet"]()}
-    assert figures.named_trees(flat, folder, data_of(3)) == {}
+    assert figures.named_trees(flat, folder, noise(3)) == {}
     assert folder.parts() is None
 
 
@@ -108,3 +103,88 @@ def test_a_mistake_is_one_sentence_before_the_work(folder, given):
     message = "names.json must give names of types by their numbers, such as"
     with pytest.raises(UserError, match=message):
         explain_job.explain(argparse.Namespace(run=folder.path))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return draw_weights(tiny_capsnet(), 0, class_caps=3.0)
+
+
+@pytest.fixture
+def data():
+    """Images with masks of two parts, and of a loose one, of a pixel each."""
+    pixels = np.random.default_rng(1).integers(0, 64, (12, 3))
+    drawn = np.eye(64, dtype=bool)[pixels].reshape(12, 3, 8, 8)
+    return noise(masks=Masks(drawn[:, :2], drawn[:, 2:]))
+
+
+def floats(data):
+    return data.test.images.pixels.astype(np.float32) / 255
+
+
+def test_parts_are_named_as_the_trees_say(model, data):
+    trees = rem.trees(model, floats(data))
+    draw = np.random.default_rng(1)
+    known = dataclasses.replace(
+        data.masks,
+        kinds=draw.integers(2, size=(12, 2)),
+        loose_kinds=draw.integers(2, size=(12, 1)),
+        centres=draw.uniform(0, 8, (12, 2, 2)),
+        loose_centres=draw.uniform(0, 8, (12, 1, 2)),
+        kind_names=("bar", "disc"),
+    )
+    expected = rem.named_parts(
+        trees,
+        known.centres,
+        known.loose_centres,
+        known.kinds,
+        known.loose_kinds,
+        kind_names=("bar", "disc"),
+    )
+    found = results.measure_parts(model, dataclasses.replace(data, masks=known))
+    stability = part_stability(model, floats(data), known.centres)
+    assert found == dataclasses.replace(expected, stability=stability)
+    assert found.own > 0
+    bare = results.measure_parts(model, data)  # only masks tell where parts are
+    assert bare.own is not None and bare.information is None
+    own, loose = data.masks.parts, data.masks.loose
+    own[3] = False  # an image without parts does not count
+    there = np.arange(12) != 3
+    expected = rem.named_parts(trees[there], own[there], loose[there])
+    found = results.measure_parts(model, data)
+    assert dataclasses.replace(found, stability=None) == expected
+
+
+def test_only_types_are_measured_without_parts_and_nothing_without_places(
+    model, data
+):
+    alone = rem.named_parts(rem.trees(model, floats(data)))
+    unknown = dataclasses.replace(data, masks=None)
+    hidden = dataclasses.replace(
+        data.masks, parts=np.zeros_like(data.masks.parts)
+    )
+    unseen = dataclasses.replace(data, masks=hidden)
+    assert results.measure_parts(model, unknown) == alone
+    assert results.measure_parts(model, unseen) == alone
+    flat = SMALL_NETWORKS["multilayer_capsnet"]()
+    assert results.measure_parts(flat, data) is None
+
+
+def test_a_run_measures_parts_and_shows_them(
+    model, data, tmp_path, capsys, monkeypatch
+):
+    # As it is slow.
+    monkeypatch.setattr(results, "faithfulness", lambda *args: None)
+    config = Config(rem=True, baseline=False)
+    reports, tests = results.measure(config, data, {"rem": model})
+    named = results.measure_parts(model, data)
+    assert reports["rem"].named_parts == named
+    told = capsys.readouterr().out
+    assert max(map(len, told.splitlines())) <= 100
+    told = " ".join(told.split())
+    assert " ".join(str(named).split()) in told
+    RunFolder(tmp_path, config).save_reports(reports, tests)
+    saved = json.loads((tmp_path / "rem.json").read_text("utf-8"))
+    saved = saved["models"]["rem"]
+    assert saved["named_parts"] == named.to_dict()
+    assert saved["verdict"].endswith(named.verdict)

@@ -1,8 +1,10 @@
-"""What the main job tells before it does anything, and its logs."""
+"""What commands tell before they do anything, and load what takes long."""
 
 import dataclasses
 import importlib
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,13 +14,12 @@ from training import devices, models, plan, presets, sources, tables
 from training.configs import Config, config_from, settings_of
 
 
-def test_names_are_listed_with_what_they_are(capsys):
+def test_names_are_listed_with_what_they_are():
     for flag, known in (
         ("--list-models", models.MODELS),
         ("--list-datasets", sources.SOURCES),
     ):
-        assert command(flag) == 0
-        printed = capsys.readouterr().out.splitlines()
+        printed = command(flag).splitlines()
         assert [line.split()[0] for line in printed] == list(known)
         assert all(len(line.split()) > 3 for line in printed)
 
@@ -47,45 +48,37 @@ def test_settings_of_kept_runs_are_known():
     assert kept
 
 
-def test_help_has_groups_and_examples(capsys):
-    assert command("--help") == 0
-    printed = capsys.readouterr().out
+def test_help_has_groups_and_examples():
+    printed = command("--help")
     for heading in ("data:", "network:", "training:", "the run:", "examples:"):
         assert f"\n{heading}\n" in printed
     assert max(map(len, printed.splitlines())) <= 100
 
 
 @pytest.mark.slow
-def test_a_dry_run_tells_the_plan_and_writes_nothing(
-    tmp_path, monkeypatch, capsys
-):
+def test_a_dry_run_tells_the_plan_and_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tiny_data("tiny.npz")
     flags = ("--rem", "--dataset", "tiny.npz", "--batch-size", 8)
-    assert command(*flags, "--epochs", 5, "--dry-run") == 0
-    printed = capsys.readouterr().out
+    printed = command(*flags, "--epochs", 5, "--dry-run")
     assert "16 training, 3 validation, 8 test images of 8x8x1" in printed
     assert "Baseline: 5 epochs of 2 steps of 8 images" in printed
     assert "at most" not in printed
     assert "REM: 5 epochs of 2 steps" in printed
     assert re.search(r"parameters, [\d,]+ multiply-adds an image", printed)
     assert "No run folder has been made." in printed
-    assert command(*flags, "--recipe", "paper", "--dry-run") == 0
-    assert "Training takes at most about" in capsys.readouterr().out
+    printed = command(*flags, "--recipe", "paper", "--dry-run")
+    assert "Training takes at most about" in printed
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.npz"]
 
 
 @pytest.mark.slow
-def test_a_long_training_says_first_how_long_it_takes(
-    tmp_path, monkeypatch, capsys
-):
+def test_a_long_training_says_first_how_long_it_takes(tmp_path, monkeypatch):
     data = tiny_data(tmp_path / "tiny.npz")
     flags = ("--bare", "--dataset", data, "--epochs", 2)
-    assert command(*flags, "--out", tmp_path / "short") == 0
-    assert "Training takes" not in capsys.readouterr().out
+    assert "Training takes" not in command(*flags, "--out", tmp_path / "short")
     monkeypatch.setattr(plan, "_LONG", 0)
-    assert command(*flags, "--out", tmp_path / "long") == 0
-    printed = capsys.readouterr().out
+    printed = command(*flags, "--out", tmp_path / "long")
     cost = printed.index("Training takes about")
     assert cost < printed.index("Baseline on tiny")
     # What was timed leaves no trace.
@@ -120,3 +113,74 @@ def test_wrong_settings_are_refused():
         saved = dataclasses.asdict(Config())
         with pytest.raises(ValueError, match=re.escape(message)):
             config_from({**saved, name: value})
+
+
+_ROOT = Path(__file__).parents[2]
+_HEAVY = ("keras", "tensorflow", "jax", "numpy", "tfcaps", "matplotlib")
+# Says what a command had loaded when it ended.
+_PROBE = """
+import runpy, sys
+path, heavy = sys.argv[1], sys.argv[2].split(",")
+sys.argv = sys.argv[1:2] + sys.argv[3:]
+sys.path.insert(0, "replaced by the command")
+try:
+    runpy.run_path(path, run_name="__main__")
+except SystemExit as stopped:
+    status = stopped.code
+print("loaded:", *(name for name in heavy if name in sys.modules))
+sys.exit(status)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("training/run.py --help", ""),
+        ("training/run.py --list-models", ""),
+        ("training/run.py --list-datasets", ""),
+        ("training/run.py --epochs two", "'two' is not a whole number at leas"),
+        ("training/run.py --model resnet", "unknown model 'resnet'; the mode"),
+        ("training/run.py --dataset nowhere/", "neither a folder nor an .npz"),
+        ("training/run.py --data-dir nowhere", "'nowhere' is not a folder"),
+        ("training/run.py --resume --out nowhere", "there is no run in nowhe"),
+        ("training/explain.py --help", ""),
+        ("training/explain.py --run nowhere a.png", "there is no run in nowh"),
+        ("export/run.py --help", ""),
+        ("export/run.py --run nowhere --to served", "is neither a run folder"),
+        ("export/check.py --help", ""),
+        ("export/check.py nowhere", "nowhere is not a folder"),
+        ("training/tables.py --help", ""),
+        ("training/tables.py nowhere --to file", "is no finished run"),
+        ("training/pretrained.py --help", ""),
+        ("training/pretrained.py nowhere", "[Errno 2] No such file"),
+        ("experiments/run.py --help", ""),
+        ("experiments/run.py table_99", "invalid choice: 'table_99'"),
+        ("experiments/run.py table_9 --data-dir nowhere", "is not a folder"),
+        ("experiments/run.py --tables nowhere", "no folder of --tables has an"),
+        ("experiments/run.py", "give one of: an experiment, --tables"),
+        ("benchmarks/run.py --help", ""),
+        ("benchmarks/run.py --only speed", "invalid choice: 'speed'"),
+        # An example for machines without tfcaps, with NumPy.
+        ("export/client.py --help", ""),
+        ("export/client.py --model m --url m a.png", "must begin with http"),
+    ],
+)
+def test_mistakes_are_answered_before_tensorflow_is_loaded(
+    line, said, tmp_path
+):
+    command, *flags = line.split()
+    light = {"numpy"} if command == "export/client.py" else set()
+    ended = subprocess.run(
+        [
+            sys.executable, "-c", _PROBE, str(_ROOT / command),
+            ",".join(name for name in _HEAVY if name not in light), *flags,
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )  # fmt: skip
+    assert ended.returncode == (2 if said else 0), ended.stderr
+    assert ended.stdout.splitlines()[-1] == "loaded:"
+    assert said in ended.stderr
+    assert len(ended.stderr.splitlines()) == bool(said)
+    assert not [*tmp_path.iterdir()]

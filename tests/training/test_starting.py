@@ -1,4 +1,4 @@
-"""Runs that begin with the network of another run, or go on after a stop."""
+"""Runs that begin with a network or shared parts, or go on after a stop."""
 
 import argparse
 import json
@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 
 from cli import UserError
+from tests.test_shared_parts import SIDE, symbols
 from tests.tolerance import assert_all_equal
-from tests.training.test_run import command, tiny_data
+from tests.training.test_run import command, metrics, refused, tiny_data
 from training import datasets, networks, objectives, starting
 from training.configs import Config
+from training.datasets import Data, load
 from training.folder import RunFolder
+from training.images import Images, Split
 
 SHORT = ("--epochs", 1, "--bare", "--force")
 
@@ -55,7 +58,7 @@ def test_rem_begins_where_the_baseline_ended(tmp_path, begun, warm):
     data = tiny_data(tmp_path / "tiny.npz")
     flag = "--warm-start" if warm else "--no-warm-start"
     flags = ("--rem", "--dataset", data, "--epochs", 1, "--bare", "--force")
-    assert command(*flags, flag, "--out", tmp_path / "run") == 0
+    command(*flags, flag, "--out", tmp_path / "run")
     expected = begun["baseline"]
     if warm:
         expected = weights(tmp_path / "run" / "baseline.keras")
@@ -69,7 +72,7 @@ def test_the_network_is_the_baseline_and_rem_begins_with_it(
 ):
     out = tmp_path / "run"
     flags = ("--rem", "--start-from", finished, *SHORT, "--seed", 3)
-    assert command(*flags, "--out", out) == 0
+    command(*flags, "--out", out)
     # It is not trained again.
     assert list(begun) == ["rem"]
     expected = weights(finished / "model.keras")
@@ -96,17 +99,17 @@ def test_the_network_is_the_baseline_and_rem_begins_with_it(
 
 
 @pytest.mark.slow
-def test_a_network_that_was_made_smaller_is_trained_as_it_is(tmp_path, capsys):
+def test_a_network_that_was_made_smaller_is_trained_as_it_is(tmp_path):
     data = tiny_data(tmp_path / "tiny.npz")
     small, out = tmp_path / "small", tmp_path / "run"
     flags = ("--no-baseline", "--pruning", "structured")
-    assert command(
+    command(
         "--rem", "--dataset", data, *SHORT, *flags, "--final-sparsity", 0.5,
         "--out", small,
-    ) == 0  # fmt: skip
+    )  # fmt: skip
     smaller = RunFolder.open(small).load_model("rem")
     flags = ("--rem", "--start-from", small, *SHORT, "--pruning", "none")
-    assert command(*flags, "--out", out) == 0
+    command(*flags, "--out", out)
     rem = RunFolder.open(out).load_model("rem")
     assert rem.count_params() == smaller.count_params()
     # And so is what was trained on.
@@ -116,8 +119,7 @@ def test_a_network_that_was_made_smaller_is_trained_as_it_is(tmp_path, capsys):
     assert again is rem
     # As the networks differ in size, it cannot stand for another one.
     flags = (*flags, "--model", "parts_capsnet", "--out", tmp_path / "other")
-    assert command(*flags) == 2
-    assert "leave out --dataset" in capsys.readouterr().err
+    assert "leave out --dataset" in refused(*flags)
 
 
 @pytest.mark.parametrize(
@@ -131,28 +133,22 @@ def test_a_network_that_was_made_smaller_is_trained_as_it_is(tmp_path, capsys):
         (("--rem", "--model", "parts_capsnet"), "does not fit parts_capsnet"),
     ],
 )
-def test_what_cannot_begin_there_is_refused(
-    trained, tmp_path, capsys, flags, message
-):
+def test_what_cannot_begin_there_is_refused(trained, tmp_path, flags, message):
     out = tmp_path / "run"
-    assert command("--start-from", trained, *flags, "--out", out) == 2
-    assert message in capsys.readouterr().err
+    assert message in refused("--start-from", trained, *flags, "--out", out)
     assert not out.exists()
 
 
-def test_a_run_that_is_not_finished_is_none_to_start_from(
-    trained, tmp_path, capsys
-):
+def test_a_run_that_is_not_finished_is_none_to_start_from(trained, tmp_path):
     begun = tmp_path / "begun"
     begun.mkdir()
     settings = (trained / "config.json").read_text()
     (begun / "config.json").write_text(settings)
     flags = ("--rem", "--start-from", begun, "--out", tmp_path / "run")
-    assert command(*flags) == 2
-    assert "no model.keras. Go on with it" in capsys.readouterr().err
+    assert "no model.keras. Go on with it" in refused(*flags)
     nowhere = tmp_path / "nowhere"
-    assert command("--rem", "--start-from", nowhere) == 2
-    assert f"no run in {nowhere}" in capsys.readouterr().err
+    told = refused("--rem", "--start-from", nowhere)
+    assert f"no run in {nowhere}" in told
 
 
 def test_a_run_goes_on_with_the_backend_it_was_begun_on(tmp_path):
@@ -184,3 +180,55 @@ def test_the_hint_has_what_is_no_setting(monkeypatch):
     assert starting.how_to_resume(options, Path("x")) == (
         "KERAS_BACKEND=jax python training/run.py --resume --out x --force"
     )
+
+
+_FLAGS = (
+    "--model constellation_capsnet --shared-parts --bare --rem --force "
+    "--epochs 3 --rem-epochs 1 --batch-size 16"
+).split()
+
+
+@pytest.mark.slow
+def test_a_run_begins_with_them_and_keeps_them(tmp_path):
+    images, labels, _ = symbols()
+    pixels = (255 * np.clip(images, 0, 1)).astype("uint8")
+    half = len(labels) // 2
+    path = tmp_path / "data.npz"
+    np.savez(
+        path,
+        x_train=pixels[:half],
+        y_train=labels[:half],
+        x_test=pixels[half:],
+        y_test=labels[half:],
+    )
+    out = tmp_path / "run"
+    command("--dataset", path, *_FLAGS, "--out", out)
+    parts = load(str(path), validation=0.1).shared_parts
+    begun = parts.network((SIDE, SIDE, 1), 6).get_layer("class_caps")
+    for name in ("baseline", "model"):
+        network = keras.models.load_model(out / f"{name}.keras")
+        layer = network.get_layer("class_caps")
+        np.testing.assert_array_equal(layer.slots, begun.slots)
+        apart = np.asarray(layer.shifts - begun.shifts)[begun.slots == 1]
+        assert 0 < np.abs(apart).max() < 3.0  # moved by gradients alone
+        assert float(network.get_layer("part_caps").hardness) == 1.0
+    losses = [row["loss"] for row in metrics(out)]
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def test_what_has_no_shared_parts_is_said():
+    pixels = np.zeros((4, 16, 16, 1), np.uint8)
+    pixels[:, 6:9, 6:9] = 255
+    part = Split(Images(pixels), np.array([0, 0, 1, 1]))
+    plain = Data("squares", part, part, part, ("a", "b"))
+    with pytest.raises(UserError, match="--shared-parts does not fit squares"):
+        _ = plain.shared_parts
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [("dr_capsnet", {}), ("constellation_capsnet", {"part_types": 3})],
+)
+def test_other_networks_take_none(name, more):
+    with pytest.raises(UserError, match="is for --model constellation_capsnet"):
+        networks.build(name, (16, 16, 1), 2, shared=object(), **more)

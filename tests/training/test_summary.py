@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from cli import UserError
+from tests.refusals import refusals
 from tests.rem.evaluation.test_evaluate import report_of
-from tests.training.test_run import command, metrics
+from tests.training.test_run import command, metrics, refused
 from tfcaps import rem
 from tfcaps.rem import CouplingDictionary, Faithfulness, NamedParts
 from training import results, summary
@@ -70,69 +71,51 @@ USES = f"{RIGHT} and uses its trees, as without them it sees the class no more"
 NOT_WHY = f"{RIGHT}, but its trees do not say why: "
 
 
-def used(necessity, **changes):
+def used(necessity=1.0, **changes):
     zero_or_mean = {"zero": necessity, "mean": necessity}
     return {"faithfulness": {"necessity": zero_or_mean, **changes}}
 
 
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({}, f"{NAMES}, and without them it sees the class no more."),
-        (
-            used(0.912),
-            f"{NAMES}, and without them it loses the class of 91.2 % of the "
-            "images.",
-        ),
-        (
-            {"named_parts": {"information": 0.09, "top_type_share": 1.0}},
-            f"{USES}, but they do not name parts: the type of a leaf says too "
-            "little about the part under it (NMI 0.09, below 0.80); 100.0 % of "
-            "their leaves are of type 0.",
-        ),
-        (
-            {"named_parts": {"found_once": None, "information": None}},
-            f"{USES}; whether they name parts is not known without masks.",
-        ),
-        (
-            {"named_parts": None},
-            f"{USES}; they are of capsules without places.",
-        ),
-        (
-            {"faithfulness": None},
-            f"{RIGHT}; whether it uses its trees was not measured.",
-        ),
-        (
-            {"nonuniform_share": 0.0},
-            f"{NOT_WHY}its couplings are all but equal.",
-        ),
-        (
-            {"whole_share": 0.9},
-            f"{NOT_WHY}nearly every capsule is in every tree.",
-        ),
-        (
-            used(0.1),
-            f"{NOT_WHY}without them it names 90.0 % of the images the same.",
-        ),
-        (
-            used(0.0, empty_trees=0.97),
-            f"{NOT_WHY}97.0 % of them have no part at all.",
-        ),
-        (
-            used(1.0, necessity_active={"zero": 1.0, "mean": 1.0}),
-            f"{NOT_WHY}it loses the class as often without other capsules.",
-        ),
-        (
-            {"accuracy": 0.5, "accuracy_quantized": 0.5},
-            "The network has learnt nothing: it names 50.0 % of new images "
-            "rightly, and always naming the most frequent class would be right "
-            "for 50.0 %.",
-        ),
-    ],
-    ids=str,
-)
-def test_a_sentence_says_whether_trees_say_why(report, changes, told):
-    found = changed(report, **changes)
+def parts(**changes):
+    return {"named_parts": changes}
+
+
+# Changes of the report, and what is said then.
+SENTENCES = """
+dict()
+    {NAMES}, and without them it sees the class no more.
+used(0.912)
+    {NAMES}, and without them it loses the class of 91.2 % of the images.
+parts(information=0.09, top_type_share=1.0)
+    {USES}, but they do not name parts: the type of a leaf says too little about
+    the part under it (NMI 0.09, below 0.80); 100.0 % of their leaves are of
+    type 0.
+parts(found_once=None, information=None)
+    {USES}; whether they name parts is not known without masks.
+dict(named_parts=None)
+    {USES}; they are of capsules without places.
+dict(faithfulness=None)
+    {RIGHT}; whether it uses its trees was not measured.
+dict(nonuniform_share=0.0)
+    {NOT_WHY}its couplings are all but equal.
+dict(whole_share=0.9)
+    {NOT_WHY}nearly every capsule is in every tree.
+used(0.1)
+    {NOT_WHY}without them it names 90.0 % of the images the same.
+used(0.0, empty_trees=0.97)
+    {NOT_WHY}97.0 % of them have no part at all.
+used(necessity_active=dict(zero=1.0, mean=1.0))
+    {NOT_WHY}it loses the class as often without other capsules.
+dict(accuracy=0.5, accuracy_quantized=0.5)
+    The network has learnt nothing: it names 50.0 % of new images rightly, and
+    always naming the most frequent class would be right for 50.0 %.
+"""
+
+
+@refusals(SENTENCES, used=used, parts=parts)
+def test_a_sentence_says_whether_trees_say_why(report, call, said):
+    found = changed(report, **call())
+    told = said.format_map(globals())
     assert summary.sentence(found) == told
     is_warning = told.startswith(NOT_WHY) or "learnt nothing" in told
     assert summary.is_warning(found) == is_warning
@@ -189,46 +172,31 @@ def test_accuracy_must_be_clearly_above_one_constant_answer(
     assert ("trees are" in report.verdict) == (expected is not False)
 
 
-ROWS = [
-    {"loss": 1.0, "learnt": None},
-    {
-        "loss": 0.97,
-        "learnt": False,
-        "majority_share": 0.5,
-        "test_accuracy_quantized": 0.48,
-    },
-]
-
-
 def test_only_a_baseline_that_has_learnt_nothing_ends_a_run():
-    for rows in (
-        [],
-        ROWS[:1],
-        [{"loss": 1.0}],  # of an older version
-        [*ROWS, {**ROWS[1], "learnt": True}],
-    ):
-        results.check_learnt(rows)
+    row = {"majority_share": 0.5, "test_accuracy_quantized": 0.48}
+    rows = [row | {"learnt": known} for known in (None, False)]
+    # The last one counts, if it is of no older version.
+    for others in ([], rows[:1], [row], [*rows, row | {"learnt": True}]):
+        results.check_learnt(others)
     expected = r"48\.0% .* 50\.0%.*--epochs.*--force"
     with pytest.raises(UserError, match=expected):
-        results.check_learnt(ROWS)
+        results.check_learnt(rows)
 
 
 @pytest.mark.slow
-def test_rem_is_not_trained_after_a_baseline_that_has_learnt_nothing(
-    tmp_path, capsys
-):
+def test_rem_is_not_trained_after_a_baseline_that_has_learnt_nothing(tmp_path):
     rng = np.random.default_rng(0)
     noise, labels = rng.random((2, 40, 8, 8), np.float32), np.arange(40) % 2
     arrays = {"x_train": noise[0], "x_test": noise[1]}
     np.savez(tmp_path / "noise.npz", y_train=labels, y_test=labels, **arrays)
     out = tmp_path / "run"
     flags = ("--rem", "--dataset", tmp_path / "noise.npz", "--epochs", 2)
-    assert command(*flags, "--bare", "--out", out) == 2
-    assert "the baseline has learnt nothing" in capsys.readouterr().err
+    told = refused(*flags, "--bare", "--out", out)
+    assert "the baseline has learnt nothing" in told
     assert {row["model"] for row in metrics(out)} == {"baseline"}
     assert metrics(out)[-1]["learnt"] is False
     keras.utils.clear_session()
-    assert command("--resume", "--out", out, "--bare", "--force") == 0
-    printed = " ".join(capsys.readouterr().out.split())
+    printed = command("--resume", "--out", out, "--bare", "--force")
+    printed = " ".join(printed.split())
     assert "What to try: " in printed
     assert printed.count("the network has learnt nothing") == 2

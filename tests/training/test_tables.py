@@ -1,10 +1,11 @@
 """Finished runs, in folders and in one file."""
 
 import json
+from functools import partial
 
-import pytest
-
-from cli import UserError, run_command
+from cli import run_command
+from tests.commands import told_by
+from tests.refusals import assert_user_error
 from training import tables
 
 
@@ -33,8 +34,9 @@ def contents(path):
     return [json.loads(text) for text in path.read_text("utf-8").splitlines()]
 
 
-def command(*arguments):
-    return run_command(tables.make_parser(), tables.main, map(str, arguments))
+command = partial(
+    told_by, lambda argv: run_command(tables.make_parser(), tables.main, argv)
+)
 
 
 def test_a_measure_that_some_models_do_not_have_is_left_out():
@@ -49,22 +51,22 @@ def test_a_measure_that_some_models_do_not_have_is_left_out():
         assert column.write([{"x": value} for value in values]) == cell
 
 
-def test_runs_of_folders_and_files_are_kept_together(tmp_path, capsys):
+def test_runs_of_folders_and_files_are_kept_together(tmp_path):
     one, three, other = (
         write_run(tmp_path / name, seed)
         for name, seed in (("a", 1), ("b", 3), ("c", 1))
     )
     kept = tmp_path / "all" / "runs.jsonl"
-    assert command(one, three, "--to", kept, "--name", "before c") == 0
-    assert command(other, "--to", kept) == 0
+    command(one, three, "--to", kept, "--name", "before c")
+    command(other, "--to", kept)
     assert [run.key for run in tables.read(kept)] == [
         ("before c", 1), ("before c", 3), ("c", 1),
     ]  # fmt: skip
     # Files may be put together too.
-    assert command(kept.parent, one, "--to", tmp_path / "more.jsonl") == 0
+    command(kept.parent, one, "--to", tmp_path / "more.jsonl")
     assert len(tables.read_file(tmp_path / "more.jsonl")) == 4
-    assert command(tmp_path / "gone", "--to", kept) == 2
-    assert "is no finished run: it has no config" in capsys.readouterr().err
+    told = command(tmp_path / "gone", "--to", kept, status=2)
+    assert "is no finished run: it has no config" in told
 
 
 def test_a_line_holds_what_the_files_of_a_run_folder_do(tmp_path):
@@ -112,15 +114,12 @@ def test_a_broken_line_is_named_and_nothing_is_written(tmp_path):
         path = write_lines(tmp_path / "runs.jsonl", line())
         path.write_text(f"{path.read_text()}{broken}\n")
         before = path.read_bytes()
-        with pytest.raises(UserError, match=message):
-            tables.add(path, good)
+        assert_user_error(message, tables.add, path, good)
         assert path.read_bytes() == before
 
 
 def test_what_is_no_finished_run_is_an_error(tmp_path):
     for name, text in (("config", "{"), ("rem", "{}")):
-        with pytest.raises(UserError, match=f"it has no {name}.json"):
-            tables.read(tmp_path)
+        assert_user_error(f"it has no {name}.json", tables.read, tmp_path)
         (tmp_path / f"{name}.json").write_text(text)
-    with pytest.raises(UserError, match="config.json is not JSON"):
-        tables.read(tmp_path)
+    assert_user_error("config.json is not JSON", tables.read, tmp_path)

@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from cli import UserError
+from tests.refusals import assert_user_error
 from training import datasets, images
 
 _BILINEAR = Image.Resampling.BILINEAR
@@ -39,12 +40,8 @@ def test_digits_are_split_in_halves_of_the_same_classes():
     assert len(data.train.labels) + len(data.test.labels) == 1797
     counts = np.bincount(data.train.labels) - np.bincount(data.test.labels)
     assert np.abs(counts).max() <= 1
-    assert (
-        0.0
-        <= data.train.images.pixels.min()
-        < data.train.images.pixels.max()
-        == 1.0
-    )
+    pixels = data.train.images.pixels
+    assert 0.0 == pixels.min() < pixels.max() == 1.0
 
 
 def load_npz(tmp_path, **changes):
@@ -58,9 +55,8 @@ def test_npz_files_are_read(tmp_path):
     data = load_npz(tmp_path, y_train=column)
     assert data.image_shape == (6, 5, 1)
     assert data.class_names == ("0", "1", "2")
-    np.testing.assert_array_equal(
-        data.train.images.pixels[..., 0], arrays()["x_train"]
-    )
+    pixels = data.train.images.pixels
+    np.testing.assert_array_equal(pixels[..., 0], arrays()["x_train"])
     np.testing.assert_array_equal(data.train.labels, column[:, 0])
 
 
@@ -86,16 +82,13 @@ _FLOATS = np.random.default_rng(0).random((12, 6, 5))
         ({"x_train": np.zeros((12, 6, 5), int)}, "must be uint8, or floats"),
         ({"x_train": np.zeros((0, 6, 5))}, "training images must have the sha"),
         ({"x_train": np.full((12, 6, 5), -np.inf)}, "floats in 0 to 1"),
-        ({"x_train": np.full((12, 6, 5), "pixel")}, "must be uint8, or floats"),
         ({"y_train": np.full(12, 2**62)}, "but one label is"),
-        ({"y_train": np.array(["cat"] * 12)}, "labels must be integers from 0"),
         ({"y_test": np.full(6, -1)}, "test labels must be in 0 to 2"),
         ({"x_train": np.array([{}], object)}, "is not a readable .npz file"),
     ],
 )
 def test_unusable_npz_files_are_refused(tmp_path, changes, message):
-    with pytest.raises(UserError, match=message):
-        load_npz(tmp_path, **changes)
+    assert_user_error(message, load_npz, tmp_path, **changes)
 
 
 @pytest.mark.parametrize(
@@ -114,8 +107,7 @@ def test_unknown_names_and_folders_are_refused(
     tmp_path, monkeypatch, name, data_dir, message
 ):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=message):
-        datasets.load(name, data_dir)
+    assert_user_error(message, datasets.load, name, data_dir)
 
 
 def rows_of(part):
@@ -159,10 +151,8 @@ def test_every_part_is_resized_and_all_but_training_cropped():
     data = datasets.load("digits", resize=16, crop=6)
     assert data.train.images.shape[1:] == (16, 16, 1)
     assert data.validation.images.shape[1:] == data.image_shape == (6, 6, 1)
-    np.testing.assert_array_equal(
-        data.test.images.pixels,
-        datasets.load("digits", resize=16).test.images.pixels[:, 5:11, 5:11],
-    )
+    whole = datasets.load("digits", resize=16).test.images[:]
+    np.testing.assert_array_equal(data.test.images[:], whole[:, 5:11, 5:11])
     with pytest.raises(UserError, match="9 rows and columns cannot be cut"):
         datasets.load("digits", crop=9)
 
@@ -176,19 +166,15 @@ def test_only_what_is_drawn_has_a_seed():
 def test_resizing_is_pillows(shape):
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (70, *shape), dtype=np.uint8)
-    wanted = np.stack(
-        [
-            np.asarray(Image.fromarray(plane).resize((24, 24), _BILINEAR))
-            for plane in np.moveaxis(pixels, -1, 1).reshape(-1, *shape[:2])
-        ]
-    ).reshape(70, shape[2], 24, 24)
-    wanted = np.moveaxis(wanted, 1, -1).astype(int)
     resized = images.resize(pixels, 24)
     assert resized.dtype == np.uint8
-    np.testing.assert_array_equal(resized, wanted)
+    for image, new in zip(pixels, resized, strict=True):
+        for k in range(shape[2]):
+            plane = Image.fromarray(image[..., k]).resize((24, 24), _BILINEAR)
+            np.testing.assert_array_equal(new[..., k], plane)
     floats = images.resize(pixels / 255.0, 24)
     assert floats.dtype == np.float32
-    assert np.abs(255 * floats - wanted).max() < 1.001
+    assert np.abs(255 * floats - resized).max() < 1.001
 
 
 def test_channel_statistics_are_of_pixels_in_0_to_1():

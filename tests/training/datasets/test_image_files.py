@@ -8,6 +8,7 @@ from PIL import Image
 
 from cli import UserError
 from tests import bad_files
+from tests.refusals import assert_user_error
 from training import images
 
 RED, CLEAR = (200, 40, 40, 255), (200, 40, 40, 0)
@@ -27,9 +28,6 @@ def test_grey_pictures_have_no_channels(tmp_path):
         assert images.read(path).tolist() == pixels.tolist()
         assert images.header(path) == images.Header((3, 1), True)
     assert images.read(path, "RGB").shape == (1, 3, 3)
-
-
-def test_pictures_of_one_bit_are_black_and_white(tmp_path):
     one_bit = Image.fromarray(np.array([[True, False]]))
     for suffix in ("png", "tif"):
         path = saved(tmp_path / f"fax.{suffix}", one_bit)
@@ -103,8 +101,7 @@ def test_32_bits_that_use_16_become_8_and_others_are_refused(tmp_path):
     assert images.read(path).tolist() == [[0, 255]]
     for wrong in (values + 1, values - 1, values.astype(np.float32)):
         saved(path, Image.fromarray(wrong))
-        with pytest.raises(UserError, match="deep.tif has more than 16 bits"):
-            images.read(path)
+        assert_user_error("deep.tif has more than 16 bits", images.read, path)
 
 
 @pytest.mark.parametrize("limit", [20, 40])
@@ -113,13 +110,11 @@ def test_pictures_with_too_many_pixels_are_refused(
 ):
     path = saved(tmp_path / "huge.png", Image.new("L", (9, 5)))
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
-    with pytest.raises(UserError, match="huge.png has too many pixels"):
-        images.read(path)
+    assert_user_error("huge.png has too many pixels", images.read, path)
     assert images.header(path) is None
     monkeypatch.undo()
     bad_files.png_bomb(path)
-    with pytest.raises(UserError, match="huge.png has too many pixels"):
-        images.read(path)
+    assert_user_error("huge.png has too many pixels", images.read, path)
 
 
 @pytest.mark.parametrize("suffix", ["png", "jpg", "gif", "bmp", "webp", "tif"])

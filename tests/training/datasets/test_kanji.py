@@ -7,6 +7,8 @@ import pytest
 from scipy import ndimage
 
 from cli import UserError
+from tests.refusals import assert_user_error
+from tests.training.datasets.test_drawn import needs_package
 from training.datasets import kanji, load
 
 _HEAD = """<?xml version="1.0"?>
@@ -46,21 +48,9 @@ def folder(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def package():
-    try:
-        metadata.distribution("kanjivg")
-    except metadata.PackageNotFoundError:
-        pytest.skip("the package kanjivg is not installed (extra kanji)")
-
-
-@pytest.fixture(scope="module")
-def characters(package):
+def characters():
+    needs_package(kanji)
     return [kanji.read(character) for character in kanji.CHARACTERS]
-
-
-@pytest.fixture(scope="module")
-def drawn(package):
-    return kanji.draw(300, 5)
 
 
 def test_a_character_is_read_with_its_tree(folder):
@@ -88,24 +78,21 @@ def test_paths_are_curves_of_cubic_splines():
     for same in ("M10,20C10,28,18.5,20.5,26,28", "m10 20c0 8 8.5 0.5 16 8"):
         np.testing.assert_allclose(points(same), curve)
     smooth = points("M0,0c0,3,1,6,3,6s6-3,6-6")
-    np.testing.assert_allclose(
-        smooth, points("M0,0C0,3,1,6,3,6C5,6,9,3,9,0"), atol=1e-12
-    )
-    np.testing.assert_allclose(smooth, points("M0,0C0,3,1,6,3,6S9,3,9,0"))
+    for same in ("M0,0C0,3,1,6,3,6C5,6,9,3,9,0", "M0,0C0,3,1,6,3,6S9,3,9,0"):
+        np.testing.assert_allclose(points(same), smooth, atol=1e-12)
     for wrong in ("M0,0L5,5", "M0,0c1,1,2,2", "M0,0", ""):
-        with pytest.raises(UserError, match="^a stroke of KanjiVG must"):
-            points(wrong)
+        assert_user_error("^a stroke of KanjiVG must", points, wrong)
 
 
 def test_masks_are_boxes_and_of_one_component_each(folder):
     (images, labels), masks = kanji.draw(40, 1, "一", folder)
     assert images.shape == (40, 48, 48, 1) and not labels.any()
-    assert masks.parts.shape == (40, 3, 48, 48)
+    assert masks.parts.shape == (40, 3, 48, 48) and not masks.loose.size
+    assert masks.kind_names == (*kanji.COMPONENTS.values(),)
     assert masks.parts.sum(axis=1).max() == 1
-    tree, stone, heart = np.moveaxis(
-        [[ndimage.center_of_mass(p) for p in each] for each in masks.parts],
-        1,
-        0,
+    tree, stone, heart = (
+        np.array([ndimage.center_of_mass(mask) for mask in masks.parts[:, k]])
+        for k in range(3)
     )
     assert np.all(tree[:, 1] + 10 < stone[:, 1])
     assert np.all(stone[:, 0] + 10 < heart[:, 0])
@@ -128,15 +115,15 @@ def test_masks_of_strokes_are_their_ink(folder):
 def test_what_cannot_be_read_is_named(folder, monkeypatch):
     with pytest.raises(UserError, match="二 must consist of the 30 components"):
         kanji.read("二", folder)
-    with pytest.raises(UserError, match="KanjiVG has no 三; there is no "):
-        kanji.read("三", folder)
+    assert_user_error(
+        "KanjiVG has no 三; there is no ", kanji.read, "三", folder
+    )
 
     def missing(name):
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "distribution", missing)
-    with pytest.raises(UserError, match=r'run pip install "tfcaps\[kanji\]"'):
-        load("kanji")
+    assert_user_error(r'run pip install "tfcaps\[kanji\]"', load, "kanji")
 
 
 def test_components_are_in_many_characters(characters):
@@ -160,16 +147,3 @@ def test_unseen_characters_are_new_arrangements_of_the_same(characters):
         assert tuple(kinds[kinds >= 0]) == new[label].kinds
     (others, _), _ = kanji.unseen(1, 2 * len(new))
     assert not np.array_equal(others, images)
-
-
-def test_kanji_are_loaded_with_masks_of_test_images(package):
-    data = kanji.generate(None, 0.25, train=800, test=100)
-    assert data.image_shape == (48, 48, 1)
-    assert data.class_names[:2] == ("person child", "person cow")
-    assert len(data.train.labels) == 600
-    part, masks = data.test, data.masks
-    assert len(masks.parts) == len(masks.kinds) == len(part.labels)
-    assert masks.loose.shape[1] == masks.loose_kinds.shape[1] == 0
-    assert masks.kind_names == tuple(kanji.COMPONENTS.values())
-    bright = part.images.pixels[..., 0] >= 0.35 * 255
-    assert (bright & ~masks.object).mean() < 0.001
