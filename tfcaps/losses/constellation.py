@@ -136,8 +136,8 @@ class PresenceLoss(keras.losses.Loss):
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         del y_true
-        nothing = y_pred.shape[-1] - 1
-        types, _ = ops.split(as_float32(y_pred), [nothing], axis=-1)
+        presence = as_float32(y_pred)
+        types, _ = ops.split(presence, [presence.shape[-1] - 1], axis=-1)
         present = ops.sum(types, axis=-1, keepdims=True)
         shares = types / (present + 1e-6)
         unsure = -ops.sum(types * ops.log(shares + 1e-6), axis=(1, 2, 3))
