@@ -169,6 +169,8 @@ def fit(
     starter = keras.callbacks.LambdaCallback(
         on_epoch_begin=lambda epoch, logs: batches.start_epoch(epoch)
     )
+    # Variables that are made in the first step have it traced twice.
+    model.optimizer.build(model.trainable_variables)
     model.fit(
         stream(batches),
         epochs=epochs,

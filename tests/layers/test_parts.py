@@ -15,6 +15,7 @@ from tfcaps.layers import (
     TemplateDecoder,
 )
 from tfcaps.routing import MeanShiftRouting, Votes
+from tfcaps.routing.loop import unrolled
 
 
 def outputs_for(presence, **settings):
@@ -172,6 +173,25 @@ def test_layer_equals_the_reference(instances, most, several, parts):
     for couplings, of_image, parent in zip(decided, every, best, strict=True):
         assert_close(couplings[:, parent], of_image[:, parent], atol=1e-3)
         assert np.count_nonzero(couplings.any(axis=0)) == 1
+
+
+@pytest.mark.parametrize("count", [0, 9, 10])  # an eighth of the places is 9
+@pytest.mark.parametrize("several", [False, True])
+def test_places_of_nothing_change_nothing(several, count, parts, rng):
+    places, active, _ = parts
+    some = rng.permutation(ROWS * COLUMNS)[:count]
+    nothing = np.ones(ROWS * COLUMNS, bool)
+    nothing[some] = False
+    active[:1, nothing.reshape(ROWS, COLUMNS)] = 0.0
+    active[1:, :, 1:] = 0.0
+    layer = constellation(
+        routing=MeanShiftRouting(several=several), instances=2, parts=3
+    )
+    layer.slots.assign(SLOTS)
+    found = layer(places, active, **ALL)
+    with unrolled():  # as they are exported, of all places
+        expected = layer(places, active, **ALL)
+    assert_all_close(found, expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("several", [False, True])

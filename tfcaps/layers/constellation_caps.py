@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -15,11 +15,15 @@ from tfcaps.layers.part_caps import centres
 from tfcaps.layers.routed import child_activations
 from tfcaps.ops import Tensor, check_positive
 from tfcaps.routing import MeanShiftRouting, Votes
+from tfcaps.routing.loop import is_unrolled
+from tfcaps.routing.mean_shift import Mode
 from tfcaps.routing.translated_votes import TranslatedVotes
 
 # The best place of a class is looked for at all but an eighth of the places on
 # each side of the image; its blueprint reaches further.
 _BORDER = 8
+# At inference something is at fewer places than one in so many, as a rule.
+_FEW = 8
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -211,12 +215,62 @@ class ConstellationCaps(ClassCaps):
         del labels
         votes, present, weights = self._prepared(inputs, activations)
         mode = self.routing.mode(votes, present, **weights)
-        routed = self.routing.trace(
-            votes, mode, present, decided=not training, **weights
+
+        def routed() -> tuple[Tensor, ...]:
+            return self.routing.trace(
+                votes, mode, present, decided=not training, **weights
+            )
+
+        found = (
+            routed()
+            if training or is_unrolled()
+            else self._routed_of_few(inputs, activations, mode, routed)
         )
-        outputs = [ops.cast(x, "float32") for x in (*routed, mode.evidence)]
+        outputs = [ops.cast(x, "float32") for x in (*found, mode.evidence)]
         wanted = (return_activations, return_couplings, return_evidence)
         return select(outputs, wanted)
+
+    def _routed_of_few(
+        self,
+        inputs: Tensor,
+        activations: Tensor | None,
+        mode: Mode,
+        of_all: Callable[[], tuple[Tensor, ...]],
+    ) -> tuple[Tensor, ...]:
+        """Returns what `of_all` does, from the places where something is.
+
+        Inactive children change nothing. If something is at more than an eighth
+        of the places, in some image of the batch, all are taken.
+        """
+        rows, columns, types = self.children_shape(inputs.shape)
+        few = math.ceil(rows * columns / _FEW)
+        if few == rows * columns:
+            return of_all()
+        places = ops.reshape(inputs, (-1, rows * columns, types * 2))
+        present = self._present(inputs, activations)
+        present = ops.reshape(present, (-1, rows * columns, types))
+        there = ops.cast(ops.any(present != 0, axis=-1), "int32")  # [b, n]
+        # Of equals the first come first.
+        _, chosen = ops.top_k(there, few)
+        rank = ops.where(there != 0, ops.cumsum(there, axis=-1) - 1, few)
+
+        def of_few() -> tuple[Tensor, ...]:
+            near = ops.reshape(_rows(places, chosen), (-1, 1, few, types, 2))
+            active = ops.reshape(_rows(present, chosen), (-1, 1, few, types))
+            votes, active, weights = self._prepared(near, active)
+            poses, activations, couplings = self.routing.trace(
+                votes, mode, active, decided=True, **weights
+            )
+            parents = self.num_capsules
+            couplings = ops.reshape(couplings, (-1, few, types * parents))
+            none = [[0, 0], [0, 1], [0, 0]]  # of places where nothing is
+            couplings = _rows(ops.pad(couplings, none), rank)
+            children = rows * columns * types
+            couplings = ops.reshape(couplings, (-1, children, parents))
+            return poses, activations, couplings
+
+        enough = ops.all(ops.sum(there, axis=-1) <= few)
+        return ops.cond(enough, of_few, lambda: tuple(of_all()))
 
     def evidence_map(
         self,
@@ -373,6 +427,18 @@ def select(outputs: Sequence[Any], wanted: Sequence[bool]) -> Any:
     """Returns the first output alone, or a tuple of it and those wanted."""
     chosen = (outputs[0], *itertools.compress(outputs[1:], wanted))
     return chosen if chosen[1:] else chosen[0]
+
+
+def _rows(values: Tensor, index: Tensor) -> Tensor:
+    """Returns rows `[b, m, k]` of values `[b, n, k]`, by an index `[b, m]`.
+
+    Of each image whole rows are copied, which `take_along_axis` does not do.
+    """
+    _, count, size = values.shape
+    first = count * ops.arange(ops.shape(values)[0], dtype="int32")
+    flat = ops.reshape(index + first[:, None], (-1,))
+    rows = ops.take(ops.reshape(values, (-1, size)), flat, axis=0)
+    return ops.reshape(rows, (-1, index.shape[1], size))
 
 
 class _Apart(keras.regularizers.Regularizer):

@@ -207,23 +207,31 @@ class PartCaps(keras.layers.Layer):
             for count, first in zip((rows, columns), self.offset, strict=True)
         )
         padded = ops.pad(power, [[0, 0], [1, 1], [1, 1], [0, 0]])
-        near = {
-            (y, x): padded[:, 1 + y : 1 + y + rows, 1 + x : 1 + x + columns]
-            for y in (-1, 0, 1)
-            for x in (-1, 0, 1)
-        }
-        total = sum(near.values()) + 1e-12
+        above, same, below = (padded[:, k : k + rows] for k in range(3))
+        three, fall = (
+            [x[:, :, k : k + columns] for k in range(3)]
+            for x in (above + same + below, below - above)
+        )
+        total = sum(three) + 1e-12
         moved = [
-            self.stride
-            * sum(at[axis] * value for at, value in near.items())
-            / total
-            for axis in (0, 1)
+            self.stride * x / total for x in (sum(fall), three[2] - three[0])
         ]
         grid = np.stack(np.meshgrid(down, right, indexing="ij"), axis=-1)
         places = grid[:, :, None] + ops.stack(moved, axis=-1)
         if not self.exclusive:
             return places
         return ops.repeat(places, self.num_types, axis=3)
+
+    def compute_output_spec(
+        self,
+        inputs: Any,
+        return_presence: bool = False,
+        training: bool | None = None,
+    ) -> Any:
+        types, grid = self.num_types, tuple(inputs.shape[:3])
+        shapes = ((*grid, types, 2), (*grid, types), (*grid, types + 1))
+        specs = [keras.KerasTensor(shape, dtype="float32") for shape in shapes]
+        return tuple(specs if return_presence else specs[:2])
 
     def get_config(self) -> dict[str, Any]:
         config = {
