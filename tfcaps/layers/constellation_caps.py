@@ -250,8 +250,8 @@ class ConstellationCaps(ClassCaps):
         present = self._present(inputs, activations)
         present = ops.reshape(present, (-1, rows * columns, types))
         there = ops.cast(ops.any(present != 0, axis=-1), "int32")  # [b, n]
-        # Of equals the first come first.
-        _, chosen = ops.top_k(there, few)
+        first = np.arange(rows * columns, 0, -1, dtype="int32")
+        _, chosen = ops.top_k(there * first, few)  # in their order
         rank = ops.where(there != 0, ops.cumsum(there, axis=-1) - 1, few)
 
         def of_few() -> tuple[Tensor, ...]:
