@@ -15,14 +15,14 @@ from tfcaps.layers.part_caps import centres
 from tfcaps.layers.routed import child_activations
 from tfcaps.ops import Tensor, check_positive
 from tfcaps.routing import MeanShiftRouting, Votes
-from tfcaps.routing.loop import is_unrolled
+from tfcaps.routing.loop import is_measured
 from tfcaps.routing.mean_shift import Mode
 from tfcaps.routing.translated_votes import TranslatedVotes
 
 # The best place of a class is looked for at all but an eighth of the places on
 # each side of the image; its blueprint reaches further.
 _BORDER = 8
-# At inference something is at fewer places than one in so many, as a rule.
+# After training something is at fewer places than one in so many, as a rule.
 _FEW = 8
 
 
@@ -222,9 +222,9 @@ class ConstellationCaps(ClassCaps):
             )
 
         found = (
-            routed()
-            if training or is_unrolled()
-            else self._routed_of_few(inputs, activations, mode, routed)
+            self._routed_of_few(inputs, activations, mode, routed)
+            if is_measured() and not training
+            else routed()
         )
         outputs = [ops.cast(x, "float32") for x in (*found, mode.evidence)]
         wanted = (return_activations, return_couplings, return_evidence)

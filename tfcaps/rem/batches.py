@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfcaps.rem.finite import check_finite, check_images
+from tfcaps.routing.loop import measured
 
 Array = NDArray[Any]
 
@@ -102,6 +103,14 @@ def predict(model: keras.Model, inputs: Any) -> Any:
     of them. Of a compiled one a batch smaller than one before is filled up:
     nothing is compiled for it.
     """
+    with measured():
+        outputs = _predicted(model, inputs)
+    arrays = keras.tree.map_structure(keras.ops.convert_to_numpy, outputs)
+    check_finite(arrays, model)
+    return arrays
+
+
+def _predicted(model: keras.Model, inputs: Any) -> Any:
     strategy = getattr(model, "distribute_strategy", None)
     if keras.backend.backend() == "tensorflow" and not model.compiled:
         outputs = _eagerly(model, inputs)
@@ -119,9 +128,7 @@ def predict(model: keras.Model, inputs: Any) -> Any:
             )
         outputs = model.predict_on_batch(inputs)
         outputs = keras.tree.map_structure(lambda x: x[:count], outputs)
-    arrays = keras.tree.map_structure(keras.ops.convert_to_numpy, outputs)
-    check_finite(arrays, model)
-    return arrays
+    return outputs
 
 
 def _eagerly(model: keras.Model, inputs: Any) -> Any:
