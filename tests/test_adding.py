@@ -96,6 +96,7 @@ def python(copy, *arguments):
     return subprocess.run(arguments, cwd=copy, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_what_is_added_is_tidy_and_known_before_tensorflow_is_loaded(copy):
     changed = [*_NEW_FILES, *{name for name, *_ in _ADDED}]
     linted = python(copy, "-m", "ruff", "check", "--no-cache", *changed)

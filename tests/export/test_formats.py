@@ -20,7 +20,7 @@ CHECKS = ["manifest", "graph", "savedmodel"]
 OTHERS = [name for name in runtimes.FORMATS if name != "savedmodel"]
 IMAGES = (8, 8, 1)
 # OpenVINO takes seconds to prepare any network.
-QUICK = {("dr_capsnet", "litert"), ("dr_capsnet", "onnx")}
+QUICK = {("dr_capsnet", "litert")}
 # Besides DR-CapsNet, which networks each format has in CI; `NIGHTLY=1` has all.
 ALIKE = {"affine_capsnet", "backbone_capsnet", "parts_capsnet"}
 IN_CI = {

@@ -93,6 +93,7 @@ def test_only_the_compacted_weights_are_saved_and_each_once(
     assert stored(whole) == pruned.count_params()
 
 
+@pytest.mark.slow
 def test_raw_pixels_are_divided_in_the_graph(pruned, tmp_path, rng):
     folder = export.save(pruned, tmp_path / "m", images="uint8")
     pixels = rng.integers(0, 256, (4, *IMAGES), dtype=np.uint8)
@@ -112,6 +113,7 @@ def test_outputs_are_float32_also_from_mixed_precision(tmp_path, rng):
         assert served(folder, signature, images)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["midtread", "midrise"])
 def test_quantised_couplings_can_be_exported(mode, pruned, tmp_path, rng):
     folder = export.save(pruned, tmp_path / "m", levels=5, levels_mode=mode)

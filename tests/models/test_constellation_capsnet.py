@@ -207,6 +207,7 @@ def test_a_class_of_few_parts_needs_no_more():
         constellation_capsnet((32, 32, 1), 5, 7, strides=(2,))
 
 
+@pytest.mark.slow
 def test_maps_learn_where_types_tell_for_a_class():
     """Classes differ by the place of one part, and need no callback."""
     keras.utils.set_random_seed(0)

@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import pytest
 
 from tests.refusals import assert_refused, refusals
 from tests.tolerance import assert_close
@@ -44,6 +45,7 @@ def drawn(label, angle, size, place=(17.0, 15.0)):
     return image
 
 
+@pytest.mark.slow
 def test_objects_are_known_at_any_angle_and_size(tmp_path):
     poses = [(0, 1.0), (75, 1.0), (130, 1.2), (180, 0.8), (-160, 1.0)]
     images = np.stack(

@@ -52,7 +52,13 @@ def updates(case, inputs):
 # XLA takes long.
 @parametrize(
     ROUTED,
-    slow=("conv_caps", "class_caps-", "compact_caps-", "constellation"),
+    slow=(
+        "conv_caps",
+        "class_caps-",
+        "compact_caps",
+        "constellation",
+        "map_caps",
+    ),
     late=(
         "conv_caps-s",
         "class_caps-couplings",
@@ -74,7 +80,9 @@ def test_compiled_routing_gives_the_same_outputs_and_steps(
     ("layer", "inputs"),
     [
         (ClassCaps(3, 4), CHILDREN),
-        (ClassCaps(3, 4, EMRouting(3)), CHILDREN),
+        pytest.param(
+            ClassCaps(3, 4, EMRouting(3)), CHILDREN, marks=pytest.mark.slow
+        ),
         pytest.param(ConvCaps(3, 4, 2), MAPS, marks=pytest.mark.slow),
         pytest.param(ConvCaps3D(3, 4), MAPS, marks=pytest.mark.slow),
     ],

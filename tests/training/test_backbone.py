@@ -165,6 +165,7 @@ def test_every_network_has_a_map_with_positions(name):
     assert min(model.output_shape[1:3]) >= 4
 
 
+@pytest.mark.slow
 def test_grey_images_become_colours_and_small_ones_large(rng):
     grey = backbone.application("MobileNetV2", (28, 32, 1))
     assert grey.input_shape == (None, 32, 32, 1)

@@ -44,6 +44,7 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
+@pytest.mark.slow
 def test_a_training_goes_on_after_its_last_whole_epoch(tmp_path):
     whole, _ = train(tmp_path / "whole", 5)
     with pytest.raises(Stop):
@@ -62,6 +63,7 @@ def test_a_training_goes_on_after_its_last_whole_epoch(tmp_path):
     assert_all_equal(again, whole)
 
 
+@pytest.mark.slow
 def test_a_back_up_that_was_being_written_does_not_count(tmp_path, monkeypatch):
     whole, _ = train(tmp_path / "whole", 4)
     save = keras.Model.save_weights
@@ -124,6 +126,7 @@ def stopped(path, losses, initial_epoch=0, **settings):
     return fitted.history.get("val_loss", [])
 
 
+@pytest.mark.slow
 def test_it_stops_so_many_epochs_after_the_best(tmp_path):
     losses = [3.0, 2.0, 2.5, 2.2, 2.0, 1.0]
     for patience, epochs in ((3, 5), (4, 6)):

@@ -81,6 +81,7 @@ def test_other_networks_keep_their_losses_and_small_pictures_theirs(tmp_path):
     assert defaults.load(str(tmp_path / "none")).epochs == Config().epochs
 
 
+@pytest.mark.slow
 def test_a_plan_tells_what_is_done_with_pictures(tmp_path):
     write_shapes(tmp_path / "shapes", dict.fromkeys(KINDS, 10), seed=1)
     (tmp_path / "shapes" / "ring" / "1.png").write_bytes(b"broken")

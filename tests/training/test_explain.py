@@ -84,6 +84,7 @@ def test_pictures_are_named_and_drawn(run, tmp_path):
     assert seen["trees"].leaves.tolist() == trees.leaves.tolist()
 
 
+@pytest.mark.slow
 def test_a_folder_becomes_a_page_and_a_table(
     run, photos, tmp_path, monkeypatch
 ):

@@ -79,6 +79,7 @@ def prepared(name, data, config, kept):
     return train.prepare(name, data, config, None, kept=kept)
 
 
+@pytest.mark.slow
 def test_the_head_on_kept_features_is_the_network(data, config):
     ready = prepared("baseline", data, config, {})
     for part in ("validation", "test"):
@@ -92,6 +93,7 @@ def test_the_head_on_kept_features_is_the_network(data, config):
         np.testing.assert_array_equal(kept_labels, labels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
@@ -130,6 +132,7 @@ def test_what_is_kept_is_computed_once(data, config, monkeypatch):
     prepared("rem", data, config, kept)
 
 
+@pytest.mark.slow
 def test_trees_are_measured_on_what_is_kept(data, config, monkeypatch):
     kept, taken = {}, []
     model = prepared("baseline", data, config, kept).model

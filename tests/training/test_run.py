@@ -182,6 +182,7 @@ def test_mixed_precision_trains_and_leaves_a_network_in_float32(
     assert rem.sparsity(left) == pytest.approx(0.5, abs=0.01)
 
 
+@pytest.mark.slow
 def test_an_epoch_that_is_not_finite_is_not_backed_up(tmp_path, monkeypatch):
     data = tiny_data(tmp_path / "tiny.npz")
     monkeypatch.setattr(

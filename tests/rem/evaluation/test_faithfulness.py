@@ -424,6 +424,7 @@ def test_a_compact_model_has_the_measures_of_the_whole_one():
         assert found[name] == value, name
 
 
+@pytest.mark.slow
 def test_evaluate_has_faithfulness_if_asked_for():
     model = draw_weights(tiny_capsnet(), 4, class_caps=3.0)
     data = IMAGES, LABELS

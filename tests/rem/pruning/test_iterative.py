@@ -110,6 +110,7 @@ def test_pruning_does_not_raise_the_validation_loss(images, trained):
     assert rem.sparsity(model) == pytest.approx(history["sparsity"][-1])
 
 
+@pytest.mark.slow
 def test_what_was_pruned_never_comes_back(images):
     model = compiled(tiny_capsnet())
     zeros = []

@@ -83,7 +83,11 @@ def test_masks_during_training_equal_those_of_tfmots_wrapper():
     )
 
 
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+@pytest.mark.parametrize(
+    "jit_compile",
+    [False, pytest.param(True, marks=pytest.mark.slow)],
+    ids=["graph", "xla"],
+)
 def test_pruned_weights_stay_zero_under_momentum(images, jit_compile):
     model = tiny_capsnet()
     model.compile("adam", tfcaps.losses.MarginLoss(), jit_compile=jit_compile)
@@ -118,6 +122,7 @@ def test_keras_schedules_are_followed_until_they_end(images):
     assert targets[3] == pytest.approx(0.8)
 
 
+@pytest.mark.slow
 def test_masks_move_to_a_new_optimizer_and_stripping_frees_weights(images):
     model = rem.prune_low_magnitude(compiled(tiny_capsnet()), lambda step: 0.5)
     fit(model, images)
@@ -169,6 +174,7 @@ def test_own_constraints_act_too_and_come_back(images):
     assert isinstance(kernel.constraint, keras.constraints.NonNeg)
 
 
+@pytest.mark.slow
 def test_resumed_training_continues_masks_and_schedule(images, tmp_path):
     def run(epochs, stop_after=None):
         keras.utils.set_random_seed(3)
@@ -217,6 +223,7 @@ def test_no_update_is_missed_between_executions(images, steps_per_execution):
     assert last == pytest.approx(0.8, abs=0.02)
 
 
+@pytest.mark.slow
 def test_the_optimiser_goes_on_after_stripping_saving_and_loading(
     images, tmp_path
 ):

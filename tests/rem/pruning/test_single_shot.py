@@ -37,6 +37,7 @@ def test_the_most_salient_weights_of_all_survive():
     )
 
 
+@pytest.mark.slow
 def test_the_weights_of_the_losses_count(images):
     expected = {"lengths": 3.0, "couplings": 0.5}
     totals = []
@@ -59,6 +60,7 @@ def test_the_weights_of_the_losses_count(images):
     assert totals[1] > 2 * totals[0] > 0
 
 
+@pytest.mark.slow
 def test_masks_stay_for_the_whole_training(images):
     model = compiled(tiny_capsnet())
     rem.prune_single_shot(model, batches(*images), 0.75)
@@ -107,6 +109,7 @@ def test_wrong_arguments_are_errors(images):
             rem.prune_single_shot(network, given, sparsity)
 
 
+@pytest.mark.slow
 def test_loss_scaling_leaves_no_batch_out_and_masks_hold(images):
     with dtype_policy("mixed_float16"):
         model = tiny_capsnet()
