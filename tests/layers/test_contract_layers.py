@@ -1,10 +1,13 @@
 """The contract of every public layer."""
 
+from functools import partial
+
 import keras
 import numpy as np
 import pytest
 
 from tests.backends import compiled, nightly_on_jax
+from tests.gradients import value_and_gradients
 from tests.registry import LAYERS, parametrize
 from tests.tolerance import assert_all_close, assert_close
 from tfcaps.layers import (
@@ -26,11 +29,13 @@ WITH_WEIGHTS = [
 # XLA takes long. The variants of routed layers are compiled in
 # tests/routing/test_execution.py.
 @parametrize([case for case in LAYERS if "-" not in case.name])
-def test_compiled_outputs_are_those_of_eager_calls(case, rng):
+def test_compiled_outputs_and_gradients_are_those_of_eager_calls(case, rng):
     layer, inputs = case.make(), case.random_inputs(rng, 2)
-    eager = keras.tree.flatten(case.apply(layer, inputs))
-    jitted = compiled(lambda x: case.apply(layer, x))(inputs)
-    assert_all_close(keras.tree.flatten(jitted), eager, atol=1e-5)
+    call = partial(value_and_gradients, partial(case.apply, layer))
+    eager, jitted = (
+        keras.tree.flatten(f(inputs)) for f in (call, compiled(call))
+    )
+    assert_all_close(jitted, eager, atol=1e-5)
 
 
 @nightly_on_jax

@@ -52,13 +52,7 @@ def updates(case, inputs):
 # XLA takes long.
 @parametrize(
     ROUTED,
-    slow=(
-        "conv_caps",
-        "class_caps-",
-        "compact_caps",
-        "constellation",
-        "map_caps",
-    ),
+    slow=("conv_caps", "class_caps-", "compact", "constellation", "map_caps"),
     late=(
         "conv_caps-s",
         "class_caps-couplings",
