@@ -35,3 +35,19 @@ def compiled(function, *, xla=True):
     import tensorflow as tf
 
     return tf.function(function, jit_compile=xla, autograph=False)
+
+
+def of_any_batch(model):
+    """Returns the model as one graph for batches of any size.
+
+    JAX has one for each size.
+    """
+    if keras.backend.backend() == "jax":
+        return compiled(model)
+
+    import tensorflow as tf
+
+    signature = keras.tree.map_structure(
+        lambda x: tf.TensorSpec(x.shape, x.dtype), model.input
+    )
+    return tf.function(model, [signature], autograph=False)

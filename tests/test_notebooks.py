@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.nightly import NIGHTLY
+from tests.nightly import nightly
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "notebooks"
@@ -51,11 +51,15 @@ def test_there_are_two():
 
 
 @pytest.mark.slow
-@each_notebook
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=nightly if late else ())
+        for path, late in zip(NOTEBOOKS, (False, True), strict=True)
+    ],
+)
 def test_notebook_runs_from_top_to_bottom(path, tmp_path):
     script = "\n".join(cells_of(path, "code"))
-    if not NIGHTLY:
-        script = script.replace('"--epochs", 30', '"--epochs", 12')
     (tmp_path / "notebook.py").write_text(script, "utf-8")
     done = subprocess.run(
         [sys.executable, "notebook.py"],

@@ -11,6 +11,7 @@ from sklearn.datasets import load_digits
 from export.run import int8_table
 from tests.export.test_formats import IMAGES, OTHERS, needs
 from tests.exports import pruned_capsnet
+from tests.nightly import nightly
 from tfcaps import export, models
 from tfcaps.export import int8, runtimes
 from tfcaps.export.versions import read_manifest
@@ -62,6 +63,7 @@ def test_int8_is_written_beside_float32_and_measured(form, images, tmp_path):
     assert 0 < np.abs(plain - quantised).max() < 0.1
 
 
+@nightly
 @pytest.mark.slow
 def test_openvino_keeps_the_answers_of_many_filters(tmp_path):
     """With biases corrected the fast way, a fifth of the codes were others."""

@@ -7,6 +7,7 @@ from keras import ops
 
 import tfcaps
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
+from tests.nightly import nightly
 from tests.refusals import assert_refused, refusals
 from tests.tolerance import assert_all_equal, assert_close
 from tfcaps import models, rem
@@ -207,6 +208,7 @@ def test_a_class_of_few_parts_needs_no_more():
         constellation_capsnet((32, 32, 1), 5, 7, strides=(2,))
 
 
+@nightly
 @pytest.mark.slow
 def test_maps_learn_where_types_tell_for_a_class():
     """Classes differ by the place of one part, and need no callback."""

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from export.run import load_model
-from tests.nightly import NIGHTLY, nightly
+from tests.nightly import nightly
 from tests.tolerance import assert_all_equal
 from tests.training.test_run import command, metrics, refused, tiny_data
 from tfcaps import export as exporting
 from tfcaps import rem
-from tfcaps.routing import execution
 from training import models, results
 
 # Sides of the smallest images that each network takes, and its variants too if
@@ -55,29 +54,15 @@ def quick_export(monkeypatch):
     monkeypatch.setattr(results, "export", export)
 
 
-# Other tests have dynamic routing.
-IN_CI = ("em_capsnet",)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in IN_CI else nightly)
-        for name in models.MODELS
-    ],
-)
+@nightly
+@pytest.mark.parametrize("name", models.MODELS)
 def test_every_network_runs_to_its_report_and_export(
-    name, tmp_path, quick_export, monkeypatch
+    name, tmp_path, quick_export
 ):
-    alone = []
-    if name == "em_capsnet" and not NIGHTLY:
-        # XLA takes a minute for it; tests/routing/test_execution.py has it.
-        monkeypatch.setattr(execution, "MANY_VOTES", 2**30)
-        alone = ["--no-baseline"]
     data = tiny_data(tmp_path / "tiny.npz", size=max(smallest(name), 8))
     out = tmp_path / "run"
     command(
-        "--rem", *alone, "--model", name, "--dataset", data, "--epochs", 2,
+        "--rem", "--model", name, "--dataset", data, "--epochs", 2,
         "--batch-size", 8, "--out", out,
     )  # fmt: skip
     assert (out / "report.html").is_file()
@@ -98,27 +83,37 @@ def test_smaller_images_are_refused_in_one_line(name, side, tmp_path):
     assert f"{name} does not fit: " in told
 
 
-def test_decoder_is_trained_drawn_and_left_out_of_serving(tmp_path, finished):
+@nightly
+def test_decoder_is_trained_with_the_network_and_drawn(tmp_path):
     data = tiny_data(tmp_path / "tiny.npz")
     out = tmp_path / "run"
     flags = ("--dataset", data, "--epochs", 2, "--batch-size", 8)
     command(*flags, "--rem", "--decoder", "joint", "--out", out)
-    for run, name in ((out, "model"), (finished, "decoder")):
-        names = {path.stem for path in (run / "figures").iterdir()}
-        assert {"reconstructions", "perturbations"} <= names
-        decoded = keras.models.load_model(run / f"{name}.keras")
-        images = np.zeros((2, 8, 8, 1), "float32")
-        outputs = decoded.predict({"images": images, "labels": None}, verbose=0)
-        assert outputs["reconstruction"].shape == images.shape
-        # Pruning and its report are about the capsules.
-        report = json.loads((run / "rem.json").read_text())["models"]["rem"]
-        count = rem.encoder(decoded).count_params()
-        assert report["total_parameters"] == count
-        decoder_kernel = decoded.get_layer("reconstruction").get_weights()[0]
-        assert np.mean(decoder_kernel == 0) < 0.01
+    with_decoder(out, "model")
+
+
+def test_decoder_is_drawn_and_left_out_of_serving(finished):
+    decoded = with_decoder(finished, "decoder")
     plain = keras.models.load_model(finished / "model.keras").get_weights()
     frozen = rem.encoder(decoded).get_weights()
     assert_all_equal(frozen, plain)
+
+
+def with_decoder(run, name):
+    """Returns the model that decodes, which a run left with its pictures."""
+    names = {path.stem for path in (run / "figures").iterdir()}
+    assert {"reconstructions", "perturbations"} <= names
+    decoded = keras.models.load_model(run / f"{name}.keras")
+    images = np.zeros((2, 8, 8, 1), "float32")
+    outputs = decoded.predict({"images": images, "labels": None}, verbose=0)
+    assert outputs["reconstruction"].shape == images.shape
+    # Pruning and its report are about the capsules.
+    report = json.loads((run / "rem.json").read_text())["models"]["rem"]
+    count = rem.encoder(decoded).count_params()
+    assert report["total_parameters"] == count
+    decoder_kernel = decoded.get_layer("reconstruction").get_weights()[0]
+    assert np.mean(decoder_kernel == 0) < 0.01
+    return decoded
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from cli import UserError
+from tests.nightly import nightly
 from tests.test_shared_parts import SIDE, symbols
 from tests.tolerance import assert_all_equal
 from tests.training.test_run import command, metrics, refused, tiny_data
@@ -53,7 +54,7 @@ def begun(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("warm", [True, False])
+@pytest.mark.parametrize("warm", [True, pytest.param(False, marks=nightly)])
 def test_rem_begins_where_the_baseline_ended(tmp_path, begun, warm):
     data = tiny_data(tmp_path / "tiny.npz")
     flag = "--warm-start" if warm else "--no-warm-start"
