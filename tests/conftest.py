@@ -69,7 +69,13 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    """Puts first what takes the finished run: no worker waits for another."""
+    """Puts first what takes the finished run: no worker waits for another.
+
+    It is slow, as what takes all figures is.
+    """
+    for item in items:
+        if {"finished", "written"} & {*getattr(item, "fixturenames", ())}:
+            item.add_marker(pytest.mark.slow)
     items.sort(key=lambda x: "finished" not in getattr(x, "fixturenames", ()))
 
 

@@ -41,6 +41,7 @@ ZEROS = [
     *(("zero", "random"), ("random", "zero")),
     *(("pruned", "pruned"), ("zero", "zero")),
 ]
+_SLOW = pytest.mark.slow
 _DAY = datetime.date.today().toordinal()
 SEEDS = range(200 * _DAY, 200 * _DAY + 200) if NIGHTLY else range(4)
 
@@ -55,7 +56,8 @@ def tried(rows):
             test(row, rng, kinds)
 
         by_name = pytest.mark.parametrize("row", rows, ids=lambda r: r.name)
-        return pytest.mark.parametrize("seed", SEEDS)(by_name(repeated))
+        seeds = [*SEEDS[:2], *(pytest.param(n, marks=_SLOW) for n in SEEDS[2:])]
+        return pytest.mark.parametrize("seed", seeds)(by_name(repeated))
 
     return decorate
 

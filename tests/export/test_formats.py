@@ -19,8 +19,6 @@ from tfcaps.export.versions import read_manifest
 CHECKS = ["manifest", "graph", "savedmodel"]
 OTHERS = [name for name in runtimes.FORMATS if name != "savedmodel"]
 IMAGES = (8, 8, 1)
-# OpenVINO takes seconds to prepare any network.
-QUICK = {("dr_capsnet", "litert")}
 # Besides DR-CapsNet, which networks each format has in CI; `NIGHTLY=1` has all.
 ALIKE = {"affine_capsnet", "backbone_capsnet", "parts_capsnet"}
 IN_CI = {
@@ -32,8 +30,6 @@ IN_CI = {
 
 
 def marks(name, form):
-    if (name, form) in QUICK:
-        return ()
     late = name not in IN_CI[form] and name != "dr_capsnet"
     return (pytest.mark.slow, *([nightly] if late else ()))
 

@@ -82,6 +82,7 @@ def stored(folder):
     return sum(weights.values())
 
 
+@pytest.mark.slow
 def test_only_the_compacted_weights_are_saved_and_each_once(
     pruned, exported, tmp_path
 ):

@@ -163,8 +163,10 @@ def test_every_function_and_kind_is_in_the_table():
         pytest.param(
             name,
             kind,
-            # The reader is the same as that of the others.
-            marks=[pytest.mark.slow] if name == "prune_single_shot" else (),
+            # The reader is the same as that of `evaluate`.
+            marks=()
+            if name == "evaluate" or (name, kind) == ("trees", "arrays")
+            else pytest.mark.slow,
         )
         for name in FUNCTIONS
         for kind in DATA

@@ -50,9 +50,9 @@ def updates(case, inputs):
 
 
 # XLA takes long.
+@pytest.mark.slow
 @parametrize(
     ROUTED,
-    slow=("conv_caps", "class_caps-", "compact", "constellation", "map_caps"),
     # Of the variants, EM's of matrices is in CI.
     late=(
         "conv_caps-",
@@ -72,15 +72,14 @@ def test_compiled_routing_gives_the_same_outputs_and_steps(
     assert_all_close(updates(case, inputs), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layer", "inputs"),
     [
         (ClassCaps(3, 4), CHILDREN),
-        pytest.param(
-            ClassCaps(3, 4, EMRouting(3)), CHILDREN, marks=pytest.mark.slow
-        ),
-        pytest.param(ConvCaps(3, 4, 2), MAPS, marks=pytest.mark.slow),
-        pytest.param(ConvCaps3D(3, 4), MAPS, marks=pytest.mark.slow),
+        (ClassCaps(3, 4, EMRouting(3)), CHILDREN),
+        (ConvCaps(3, 4, 2), MAPS),
+        (ConvCaps3D(3, 4), MAPS),
     ],
     ids=["class", "em", "conv", "conv_3d"],
 )

@@ -49,8 +49,11 @@ def loaded(model, folder):
     "copy",
     [
         lambda model, folder: model,
-        loaded,
-        lambda model, folder: rem.quantize_couplings(model, 11),
+        pytest.param(loaded, marks=pytest.mark.slow),
+        pytest.param(
+            lambda model, folder: rem.quantize_couplings(model, 11),
+            marks=pytest.mark.slow,
+        ),
         lambda model, folder: rem.compact(model),
     ],
     ids=["itself", "loaded", "quantized", "compact"],

@@ -34,7 +34,12 @@ def write_empty(folder, count, size):
         # 800 in 25 steps of 32.
         (1000, (32, 32), {"batch_size": 32, "epochs": 88, "resize": None}),
         # 4,000 in 63 steps of 64.
-        (5000, (16, 16), {"batch_size": 64, "epochs": 35, "resize": None}),
+        pytest.param(
+            5000,
+            (16, 16),
+            {"batch_size": 64, "epochs": 35, "resize": None},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_steps_batches_and_size_follow_from_the_pictures(

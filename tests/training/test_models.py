@@ -74,11 +74,11 @@ def test_classes_of_handwriting_have_maps(dataset, kind):
     ("strategy", "reached"),
     [
         ("polynomial", 0.6),
-        ("one_shot", 0.6),
-        ("snip", 0.6),
+        pytest.param("one_shot", 0.6, marks=pytest.mark.slow),
+        pytest.param("snip", 0.6, marks=pytest.mark.slow),
         ("structured", None),
-        ("iterative", None),
-        ("none", 0.0),
+        pytest.param("iterative", None, marks=pytest.mark.slow),
+        pytest.param("none", 0.0, marks=pytest.mark.slow),
     ],
 )
 def test_each_strategy_prunes_what_it_should(data, strategy, reached):

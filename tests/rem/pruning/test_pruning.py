@@ -271,6 +271,7 @@ UNDOING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", UNDOING)
 def test_pruned_weights_are_pruned_once_more_and_it_is_said(
     name, images, tmp_path
