@@ -29,7 +29,7 @@ _NETWORKS = {
     "multilayer_capsnet": {"capsules": (8, 8), "dim": 4, "kernel_size": 5},
     "parts_capsnet": {"filters": (8, 16), "primary_types": 4},
 }
-_IN_CI = ("em_capsnet", "gamma_capsnet")
+_IN_CI = ("gamma_capsnet",)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.nightly import nightly
 from tests.training.test_run import command, metrics, tiny_data
 from training import devices, models, plan, presets, sources, tables
 from training.configs import Config, config_from, settings_of
@@ -72,6 +73,7 @@ def test_a_dry_run_tells_the_plan_and_writes_nothing(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.npz"]
 
 
+@nightly
 @pytest.mark.slow
 def test_a_long_training_says_first_how_long_it_takes(tmp_path, monkeypatch):
     data = tiny_data(tmp_path / "tiny.npz")

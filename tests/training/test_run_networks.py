@@ -9,7 +9,7 @@ import pytest
 from export.run import load_model
 from tests.nightly import nightly
 from tests.tolerance import assert_all_equal
-from tests.training.test_run import command, metrics, refused, tiny_data
+from tests.training.test_run import command, metrics, tiny_data
 from tfcaps import export as exporting
 from tfcaps import rem
 from training import models, results
@@ -74,15 +74,6 @@ def test_every_network_runs_to_its_report_and_export(
         assert row["seconds_per_step"] > 0
 
 
-@pytest.mark.parametrize(
-    ("name", "side"), [(n, side) for n, side in SMALLEST.items() if side > 2]
-)
-def test_smaller_images_are_refused_in_one_line(name, side, tmp_path):
-    data = tiny_data(tmp_path / "tiny.npz", size=side - 1)
-    told = refused("--model", name, "--dataset", data)
-    assert f"{name} does not fit: " in told
-
-
 @nightly
 def test_decoder_is_trained_with_the_network_and_drawn(tmp_path):
     data = tiny_data(tmp_path / "tiny.npz")
@@ -121,10 +112,10 @@ def with_decoder(run, name):
     [
         "em",
         "regularized",
-        pytest.param("scaled_distance", marks=nightly),
-        pytest.param("self_attention", marks=nightly),
-        pytest.param("uniform", marks=nightly),
-        pytest.param("2", marks=nightly),
+        *(
+            pytest.param(name, marks=nightly)
+            for name in ("scaled_distance", "self_attention", "uniform", "2")
+        ),
     ],
 )
 def test_routing_replaces_the_network_s_own(routing, tmp_path):

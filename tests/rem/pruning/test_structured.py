@@ -14,6 +14,7 @@ from tests.networks import (
     sharpened,
     tiny_capsnet,
 )
+from tests.nightly import nightly
 from tests.rem.compaction.test_compact import assert_same
 from tests.tolerance import SUMS, assert_all_close
 from tfcaps import rem
@@ -166,6 +167,7 @@ def test_masks_hold_with_the_losses_of_rem(images):
     assert report.faithfulness.necessity == before.faithfulness.necessity
 
 
+@nightly
 @pytest.mark.slow
 def test_inactive_capsules_of_em_stay_so_in_training(rng):
     model = compiled(SMALL_NETWORKS["em_capsnet"](), "adamw")

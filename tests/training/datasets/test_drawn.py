@@ -132,17 +132,12 @@ def test_masks_stay_with_images_as_they_are():
         assert changed.masks is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "side", "names", "filled"),
     [
         (figures, 32, ("bar disc / triangle ring square",), 0.95),
-        pytest.param(
-            kanji,
-            48,
-            ("person child", "person cow"),
-            0.25,  # boxes
-            marks=pytest.mark.slow,
-        ),
+        (kanji, 48, ("person child", "person cow"), 0.25),  # boxes
         (syndacate, 100, (*"AEFILMNWXZ",), 0.95),
     ],
     ids=["figures", "kanji", "syndacate"],
@@ -165,13 +160,10 @@ def test_they_are_loaded_by_name_with_masks_of_test_images(
     assert (bright & ~shown).mean() < 0.02 and bright[shown].mean() > filled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "checksum"),
-    [
-        (figures, 3293637693),
-        pytest.param(kanji, 3860097189, marks=pytest.mark.slow),
-        (syndacate, 2044257823),
-    ],
+    [(figures, 3293637693), (kanji, 3860097189), (syndacate, 2044257823)],
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_what_is_drawn_depends_on_the_seed_alone(source, checksum):
