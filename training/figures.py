@@ -15,6 +15,7 @@ from tfcaps import rem, viz
 from tfcaps.layers import perturb_dimensions
 from tfcaps.rem import Report
 from tfcaps.rem.maps import saliency_map
+from tfcaps.rem.parse.records import length_meaning, margin_text
 from training.batches import Batches
 from training.configs import Config
 from training.datasets import Data
@@ -159,8 +160,8 @@ def right_and_wrong(
 ) -> Figures:
     """Returns the figures of the last model's trees, image by image.
 
-    Right ones come first, in any order; then wrong ones, those first that the
-    network is most certain of. Of each kind every class comes before one comes
+    Right ones come first, in any order; then wrong ones, those of the largest
+    margin first. Of each kind every class comes before one comes
     twice.
     """
     name, model = list(models.items())[-1]
@@ -175,13 +176,14 @@ def right_and_wrong(
     lengths, names = trees.lengths, data.class_names
     right = trees.predicted == labels
     any_order = np.random.default_rng(0).permutation(len(right))
-    certain = np.argsort(-lengths.max(axis=-1), kind="stable")
-    orders = any_order[right[any_order]], certain[~right[certain]]
+    clear = np.argsort(-trees.margins, kind="stable")
+    orders = any_order[right[any_order]], clear[~right[clear]]
     rows = np.concatenate([spread(order, labels, _EACH) for order in orders])
     order = np.argsort(-lengths[rows], axis=-1, kind="stable")[:, :_LONGEST]
     titles = [
         ("right: " if right[k] else "WRONG: ")
         + ", ".join(f"{names[j]} {lengths[k, j]:.2f}" for j in longest)
+        + f"; margin {margin_text(*lengths[k, longest[:2]])}"
         for k, longest in zip(rows, order, strict=True)
     ]
     fields = rem.receptive_fields(model)
@@ -260,12 +262,13 @@ def named_trees(
     folder.save_parts(rem.part_pictures(images, trees))
     rows = _telling(trees, labels)
     known = labels[rows].tolist()
+    meaning = length_meaning(rem.blueprints(model))
     drawings = draw_named_trees(
         folder, model, images[rows], data.class_names, known
     )
     for k, drawing in enumerate(drawings, 1):
         like = "named_tree" if k == 1 else "another_named_tree"
-        found.add(f"named_tree_{k}", drawing, like)
+        found.add(f"named_tree_{k}", drawing, like, length=meaning)
     return found
 
 
@@ -275,8 +278,13 @@ def draw_named_trees(
     images: Floats,
     classes: Sequence[str],
     labels: Sequence[int | None],
+    titles: Sequence[str] | None = None,
+    aspects: Sequence[float] | None = None,
 ) -> list[viz.Drawing]:
-    """Returns a picture of each image, none if the children have no places."""
+    """Returns a picture of each image, none if the children have no places.
+
+    Titles are what images are called; aspects are those of their pixels.
+    """
     trees = rem.trees(model, images, couplings=False)
     if not trees.has_places:
         return []
@@ -293,6 +301,8 @@ def draw_named_trees(
             blueprint=None if blueprints is None else blueprints[j],
             parts=folder.parts(),
             label=label,
+            name="this image" if titles is None else titles[k],
+            aspect=1.0 if aspects is None else aspects[k],
         )
         for k, (j, label) in enumerate(
             zip(trees.predicted, labels, strict=True)

@@ -1,6 +1,7 @@
 """One look for all figures."""
 
 import io
+import json
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,10 +17,14 @@ from matplotlib.transforms import Bbox
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.files import write_atomically
+from tfcaps.rem.labels import names_of
+from tfcaps.viz.letters import FAMILY, drawable
 
 # Okabe and Ito, 2008; the first two also differ in lightness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 
+# What the tiles of a drawing are called in its PNG file.
+TILES = "tiles"
 _LINE = 20  # letters of a class's name side by side
 # Where a label may lie from its point, the best first: pixels, and x and y.
 _AWAY = (11, 18, 28, 40, 56, 76)
@@ -27,14 +32,29 @@ _SIDES = np.array(
     [(0, -1), (0, 1), (1, 0), (-1, 0), (1, -1), (-1, -1), (1, 1), (-1, 1)]
 )
 Array = NDArray[Any]
-# A decorator of each function that draws.
+# A decorator of each function that draws. Names may have dollars, which are no
+# formulas.
 with_our_look = rc_context(
-    {"axes.titlesize": 8, "axes.labelsize": 9, "legend.fontsize": 9}
+    {
+        "axes.titlesize": 8,
+        "axes.labelsize": 9,
+        "legend.fontsize": 9,
+        "font.family": [FAMILY],
+        "text.parse_math": False,
+    }
 )
 
 
 class Drawing(Figure):
-    """A matplotlib figure, which a notebook shows."""
+    """A matplotlib figure, which a notebook shows.
+
+    Attributes:
+        tiles: Rows of boxes `[left, top, right, bottom]`, in pixels of its
+            picture: panels that may stand below each other where a row is too
+            wide. Empty if it stays as it is.
+    """
+
+    tiles: Sequence[Sequence[list[int]]] = ()
 
     def _repr_png_(self) -> bytes:
         """Returns the picture that a notebook shows."""
@@ -54,8 +74,26 @@ class Drawing(Figure):
         path = Path(path)
         path = path.with_name(f"{path.name.removesuffix('.png')}.png")
         with write_atomically(path) as file:
-            self.savefig(file, format="png")
+            # The report finds the tiles in the picture.
+            note = {TILES: json.dumps(self.tiles)}
+            self.savefig(file, format="png", metadata=note)
         return path
+
+    def cut(self, *rows: Sequence[Any]) -> None:
+        """Makes rows of tiles, each a box or a list of artists.
+
+        The layout is final.
+        """
+        self.tiles = [[self._box(panel) for panel in row] for row in rows]
+
+    def _box(self, panel: Any) -> list[int]:
+        wide, high = self.canvas.get_width_height()
+        if isinstance(panel, list):
+            boxes = [artist.get_tightbbox() for artist in panel]
+            panel = Bbox.union(boxes).padded(4)
+        box = panel.x0, high - panel.y1, panel.x1, high - panel.y0
+        corners = np.clip(np.rint(box).astype(int), 0, [wide, high] * 2)
+        return list(corners.tolist())
 
 
 def colour(index: int) -> str:
@@ -137,22 +175,14 @@ def class_labels(
     word: str = "",
     name: str = "class_names",
 ) -> list[str]:
-    """Returns the names of the classes, or a word and their numbers.
-
-    Raises:
-        ValueError: If there are too few names.
-    """
-    labels = list(names) if names else [f"{word}{j}" for j in range(count)]
-    if len(labels) < count:
-        raise ValueError(
-            f"`{name}` must have {count} names. Received: {len(labels)}."
-        )
-    return labels
+    """Returns the names of classes as they are drawn, see `names_of`."""
+    labels = names_of(names, count, word=word, argument=name)
+    return [drawable(label) for label in labels]
 
 
 def in_lines(name: str) -> str:
     """Returns a long name as it is drawn, on several lines."""
-    return textwrap.fill(name, _LINE, break_long_words=False)
+    return textwrap.fill(drawable(name, empty=""), _LINE)
 
 
 def picture(image: Array) -> Array:
@@ -174,9 +204,12 @@ def picture(image: Array) -> Array:
     return image[..., 0] if image.shape[-1] == 1 else image
 
 
-def show(panel: Axes, shown: Array) -> None:
-    """Draws what `picture` returns, without axes."""
-    panel.imshow(shown, cmap="gray", vmin=0, vmax=255)
+def show(panel: Axes, shown: Array, aspect: float = 1.0) -> None:
+    """Draws what `picture` returns, without axes.
+
+    The aspect is the height of a pixel by its width.
+    """
+    panel.imshow(shown, cmap="gray", vmin=0, vmax=255, aspect=aspect)
     without_ticks(panel)
 
 

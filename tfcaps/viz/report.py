@@ -2,13 +2,18 @@
 
 import base64
 import html
+import io
 import itertools
+import json
 import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from PIL import Image
+
 from tfcaps.files import write_atomically
+from tfcaps.viz.drawing import TILES
 
 # Head and rows, as text.
 Table = tuple[Sequence[str], Iterable[Sequence[str]]]
@@ -17,6 +22,8 @@ Table = tuple[Sequence[str], Iterable[Sequence[str]]]
 _PAGE = Path(__file__).with_name("report.html")
 # So many figures, and no fewer, get a list of links.
 _LISTED = 3
+# Pictures are shown no smaller than this share of their size.
+_SMALLEST = 0.6
 
 
 class Section(NamedTuple):
@@ -80,11 +87,10 @@ def _section(section: Section, numbers: Iterator[int]) -> Iterator[str]:
         )
         yield f"<nav>{''.join(links)}</nav>"
     for k, path, heading, caption in named:
-        data = base64.b64encode(Path(path).read_bytes()).decode("ascii")
         heading = html.escape(heading)
         yield (
             f'<h2 id="figure-{k}">{heading}</h2><figure>'
-            f'<img alt="{heading}" src="data:image/png;base64,{data}">'
+            f"{''.join(_tiles(Path(path), heading))}"
             f"<figcaption>{html.escape(caption)}</figcaption></figure>"
         )
     if section.table is not None:
@@ -99,6 +105,28 @@ def _section(section: Section, numbers: Iterator[int]) -> Iterator[str]:
     for heading, text in section.texts.items():
         heading, text = html.escape(heading), html.escape(text)
         yield f"<pre><strong>{heading}</strong>\n{text}</pre>"
+
+
+def _tiles(path: Path, heading: str) -> Iterator[str]:
+    """Yields a picture; its tiles stand below each other where it is narrow."""
+    with Image.open(path) as picture:
+        wide = picture.width
+        whole = [[(0, 0, wide, picture.height)]]
+        for row in json.loads(picture.info.get(TILES, "[]")) or whole:
+            yield f'<div class="tiles" style="max-width:{wide}px">'
+            for box in row:
+                with io.BytesIO() as file:
+                    picture.crop(box).save(file, "PNG", optimize=True)
+                    data = base64.b64encode(file.getvalue()).decode("ascii")
+                # Letters stay readable; what is too wide even so can be moved.
+                side = box[2] - box[0]
+                share, least = 100 * side / wide, round(_SMALLEST * side)
+                yield (
+                    f'<div style="width:max({share:.4f}%,min(100%,{least}px))">'
+                    f'<img alt="{heading}" style="min-width:{least}px" '
+                    f'src="data:image/png;base64,{data}"></div>'
+                )
+            yield "</div>"
 
 
 def _row(cells: Sequence[str], tag: str) -> str:
