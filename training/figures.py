@@ -43,15 +43,15 @@ NAMES = "names.json"
 
 
 class Shown(NamedTuple):
-    """A figure in the report."""
+    """A figure in the report, or a sentence why there is none."""
 
-    drawing: viz.Drawing
+    drawing: viz.Drawing | None
     heading: str
     caption: str
 
 
 class Figures(dict[str, Shown]):
-    """Figures by name."""
+    """Figures by name; with a sentence those that would be empty."""
 
     def add(
         self, name: str, drawing: viz.Drawing, like: str = "", **facts: Any
@@ -63,6 +63,43 @@ class Figures(dict[str, Shown]):
             for part in ("heading", "caption")
         )
         self[name] = Shown(drawing, heading, caption)
+
+    def add_trees(
+        self,
+        name: str,
+        trees: Mapping[str, rem.ParseTree],
+        *,
+        images: Array | None = None,
+        class_names: Sequence[str],
+        **facts: Any,
+    ) -> None:
+        """Adds parse trees that have leaves, or says that none has."""
+        rows = [k for k, tree in enumerate(trees.values()) if tree.edges]
+        heading = TEXTS[name]["heading"].format(**facts)
+        if not rows:
+            told = f"{heading}: left out. {TEXTS[name]['empty'].strip()}"
+            self[name] = Shown(None, heading, told.replace("\n", " "))
+            return
+        drawing = viz.parse_tree(
+            {title: tree for title, tree in trees.items() if tree.edges},
+            images=None if images is None else images[rows],
+            class_names=class_names,
+        )
+        self.add(name, drawing, **facts)
+        if without := len(trees) - len(rows):
+            told = f" Left out: {without:,} without a line."
+            shown = self[name]
+            self[name] = shown._replace(caption=shown.caption + told)
+
+    @property
+    def drawings(self) -> dict[str, Shown]:
+        """Those that are not empty."""
+        return {name: one for name, one in self.items() if one.drawing}
+
+    @property
+    def left_out(self) -> list[str]:
+        """A sentence for each that is empty."""
+        return [one.caption for one in self.values() if not one.drawing]
 
 
 def of_dictionaries(
@@ -146,12 +183,16 @@ def of_models(
         names[j]: trees[k : k + 1].parse_tree()
         for k, j in zip(of_each, classes[first], strict=True)
     }
-    drawing = viz.parse_tree(overall, class_names=names)
-    found.add("parse_tree_overall", drawing, images=len(rows))
-    drawing = viz.parse_tree(by_class, class_names=names)
-    found.add("parse_tree_classes", drawing, model=title)
-    drawing = viz.parse_tree(of_images, images=images[first], class_names=names)
-    found.add("parse_tree_images", drawing, model=title)
+    called: Any = {"class_names": names}
+    found.add_trees("parse_tree_overall", overall, **called, count=len(rows))
+    found.add_trees("parse_tree_classes", by_class, **called, model=title)
+    found.add_trees(
+        "parse_tree_images",
+        of_images,
+        images=images[first],
+        **called,
+        model=title,
+    )
     return found
 
 

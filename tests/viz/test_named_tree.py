@@ -107,12 +107,12 @@ def test_blueprint_and_dictionary_have_what_is_known(drawn):
 
 def test_a_length_is_said_to_be_what_it_is(drawn):
     told = " ".join(texts(drawn)[1].split())
-    assert "Length 0.90, from 0 to 1: of its parts found, no proba" in told
-    assert "class, red car, has 0.10: a margin of 0.80" in told
+    assert "length is 0.90, a margin of 0.80 to the next class, red car" in told
+    assert "the share of its parts that was found, and no probability" in told
     drawing = viz.named_tree(IMAGE, TREE, LENGTHS, name="a\n$_$.jpg", aspect=2)
     head, told = texts(drawing)[:2]
     assert head == "The network names a $_$.jpg: 1"
-    assert "length of its capsule" in told
+    assert "A length is from 0 to 1, and no probability." in told
     box = drawing.axes[0].get_window_extent()
     assert box.height == pytest.approx(2 * box.width, rel=0.01)
     # Nothing is known of its parts, so nothing stands beside it.

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgba
@@ -54,7 +55,9 @@ class Drawing(Figure):
             wide. Empty if it stays as it is.
     """
 
-    tiles: Sequence[Sequence[list[int]]] = ()
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.tiles: list[list[list[int]]] = []
 
     def _repr_png_(self) -> bytes:
         """Returns the picture that a notebook shows."""
@@ -80,11 +83,43 @@ class Drawing(Figure):
         return path
 
     def cut(self, *rows: Sequence[Any]) -> None:
-        """Makes rows of tiles, each a box or a list of artists.
+        """Makes rows of tiles, each a box or a list of artists."""
+        self.draw_without_rendering()
+        self.tiles += [[self._box(panel) for panel in row] for row in rows]
 
-        The layout is final.
+    def cut_grid(self, panels: Sequence[Sequence[list[Artist]]]) -> None:
+        """Makes a tile of each panel of a grid, up to where the next begins.
+
+        A panel is a list of artists, and may be empty.
         """
-        self.tiles = [[self._box(panel) for panel in row] for row in rows]
+        self.draw_without_rendering()
+        boxes = np.array(
+            [
+                [self._box(p) if p else [np.nan] * 4 for p in row]
+                for row in panels
+            ]
+        )
+        low, high = boxes[..., :2], boxes[..., 2:]
+        edges = [
+            [
+                np.nanmin(first[0]),
+                *(np.nanmax(last[:-1], 1) + np.nanmin(first[1:], 1)) / 2,
+                np.nanmax(last[-1]),
+            ]
+            for first, last in (
+                (low[..., 0].T, high[..., 0].T),
+                (low[..., 1], high[..., 1]),
+            )
+        ]
+        across, down = ([int(edge) for edge in one] for one in edges)
+        self.tiles += [
+            [
+                [across[k], down[r], across[k + 1], down[r + 1]]
+                for k, panel in enumerate(row)
+                if panel
+            ]
+            for r, row in enumerate(panels)
+        ]
 
     def _box(self, panel: Any) -> list[int]:
         wide, high = self.canvas.get_width_height()
@@ -122,15 +157,35 @@ def figure(
 
 
 def in_rows(
-    count: int, width: float, above: float, high: float, **options: Any
+    count: int,
+    width: float,
+    above: float,
+    high: float,
+    *,
+    most: int = 5,
+    **options: Any,
 ) -> tuple[Drawing, list[Axes]]:
-    """Returns a drawing and so many panels, five in a row."""
-    columns = min(count, 5)
-    rows = -(-count // columns)
+    """Returns a drawing and so many panels, at most five in a row."""
+    columns = max(1, min(count, most))
+    rows = max(1, -(-count // columns))
     page, panels = figure(width, above + high * rows, rows, columns, **options)
     for panel in panels.ravel()[count:]:
         panel.set_axis_off()
     return page, list(panels.ravel()[:count])
+
+
+def rows_of(panels: Sequence[Axes], most: int = 5) -> list[list[list[Artist]]]:
+    """Returns the panels of `in_rows` as `Drawing.cut_grid` takes them."""
+    columns = max(1, min(len(panels), most))
+    cells: list[list[Artist]] = [[panel] for panel in panels]
+    cells += [[]] * (-len(cells) % columns)
+    return [cells[k : k + columns] for k in range(0, len(cells), columns)]
+
+
+def from_zero(panel: Axes, most: float) -> None:
+    """Sets limits from 0 to the most, with room for lines along them."""
+    most = most if most > 0 else 1.0
+    panel.set_ylim(-0.04 * most, 1.06 * most)
 
 
 def show_rows(panels: Any, images: Any) -> None:

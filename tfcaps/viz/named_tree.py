@@ -25,7 +25,7 @@ from tfcaps.viz.letters import drawable
 Array = NDArray[Any]
 
 # Most children that get a name or a line, and most types in the dictionary.
-_NAMED, _OUTSIDE, _LINES, _TYPES = 8, 4, 40, 10
+_NAMED, _OUTSIDE, _LINES, _TYPES = 8, 4, 40, 12
 # Letters of a line of the text above, and what lies beyond an image, in [0, 1].
 _WIDE, _BEYOND = 66, 0.88
 # Classes of which bars are drawn, and letters of their names.
@@ -108,20 +108,20 @@ def named_tree(
     )
     predicted = int(tree.predicted[0])
     shown, seen = _choose(tree, types), picture(image)
-    page = Drawing(figsize=(9.0, 8.7), layout="constrained", dpi=120)
-    bands: Any = page.subfigures(3, 1, height_ratios=(1.3, 5.2, 2.2))
+    page = Drawing(figsize=(9.0, 8.9), layout="constrained", dpi=120)
+    bands: Any = page.subfigures(3, 1, height_ratios=(1.5, 5.2, 2.2))
     above, middle, below = bands
     title = f"The network names {drawable(name)}: {classes[predicted]}"
     if label is not None:
         is_right = label == predicted
         title += " (right)" if is_right else f" (WRONG: {classes[label]})"
     told = [_told(shown), _how_clear(tree, classes, blueprint is not None)]
-    told = [line for text in told for line in textwrap.wrap(text, _WIDE)[:2]]
+    told = [line for text in told for line in textwrap.wrap(text, _WIDE)[:3]]
     style: Any = {"va": "top", "color": _DARK}
     lines = textwrap.wrap(title, _WIDE - 18)[:2]
     text, style["x"] = "\n".join(lines), 0.02
     head = above.text(y=0.95, s=text, size=13, weight="bold", **style)
-    y = 0.9 - 0.18 * len(lines)
+    y = 0.91 - 0.16 * len(lines)
     under = above.text(y=y, s="\n".join(told), size=10.5, **style)
     left, right = middle.subfigures(1, 2, width_ratios=(6, 5))
     panel = left.subplots()
@@ -215,15 +215,15 @@ def _told(shown: _Shown) -> str:
 def _how_clear(tree: Trees, classes: Sequence[str], has_parts: bool) -> str:
     """Says what the lengths are, and how far the class is before the next."""
     length = tree.lengths[0, tree.predicted[0]]
-    what = "of its parts found" if has_parts else "length of its capsule"
-    text = f"Length {length:.2f}, from 0 to 1: {what}, no probability."
+    text = f"Its length is {length:.2f}"
     if (second := int(tree.runners_up[0])) >= 0:
         other = tree.lengths[0, second]
         text += (
-            f" The next class, {classes[second]}, has {other:.2f}: a margin of "
-            f"{margin_text(length, other)}."
+            f", a margin of {margin_text(length, other)} to the next class, "
+            f"{_short(classes[second], _LETTERS)}"
         )
-    return text
+    what = "the share of its parts that was found" if has_parts else "from 0 to 1"
+    return f"{text}. A length is {what}, and no probability."
 
 
 def _listed(shown: _Shown, children: Array) -> str:
@@ -318,19 +318,21 @@ def _draw_parts(
 ) -> None:
     """Draws what each type lies on, its pictures side by side in a frame."""
     known = np.flatnonzero(np.isfinite(parts).any(axis=(1, 2, 3, 4)))
-    more = f" ({_TYPES} of {len(known):,})" * (len(known) > _TYPES)
+    columns = 5 if number > 2 else 3  # beside a blueprint there is less room
+    shown = min(len(known), _TYPES // columns * columns)
+    more = f" ({shown} of {len(known):,})" * (len(known) > shown)
     head = f"{number}  Some of what its parts lie on{more}"
     page.suptitle(head, x=0.02, ha="left", **_HEAD)
     low, high = np.nanmin(parts), np.nanmax(parts)
-    columns = min(_TYPES // 2 if number > 2 else 3, len(known))
-    rows = -(-min(len(known), _TYPES) // columns)
+    columns = min(columns, shown)
+    rows = -(-shown // columns)
     panels = page.subplots(rows, columns, squeeze=False).ravel()
-    for panel, k in zip(panels, known, strict=False):
-        shown = (parts[k] - low) / ((high - low) or 1.0)
-        show(panel, picture(_mosaic(np.nan_to_num(shown, nan=_BEYOND))))
+    for panel, k in zip(panels, known[:shown], strict=False):
+        windows = (parts[k] - low) / ((high - low) or 1.0)
+        show(panel, picture(_mosaic(np.nan_to_num(windows, nan=_BEYOND))))
         panel.spines[:].set(color=colour(int(k)), linewidth=3)
         panel.set_xlabel(_short(types[int(k)], 12), fontsize=10)
-    for panel in panels[len(known) :]:
+    for panel in panels[shown:]:
         panel.remove()
 
 

@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import string
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -22,8 +23,10 @@ Table = tuple[Sequence[str], Iterable[Sequence[str]]]
 _PAGE = Path(__file__).with_name("report.html")
 # So many figures, and no fewer, get a list of links.
 _LISTED = 3
-# Pictures are shown no smaller than this share of their size.
-_SMALLEST = 0.6
+# Pictures stand below each other before they are smaller than this share of
+# their size, and are never smaller than that.
+_WRAPPED, _SMALLEST = 0.85, 0.6
+_LETTERS = 58  # of a line of text; rows of numbers stay whole
 
 
 class Section(NamedTuple):
@@ -36,8 +39,8 @@ class Section(NamedTuple):
         figures: A PNG file with a heading and a caption each. Defaults to none.
         table: Head and rows of a table, as text. Defaults to `None`, none.
         note: What is said of the table in small letters. Defaults to nothing.
-        texts: Texts whose lines stay as they are, such as `str` of a report, by
-            their headings; they stand side by side. Defaults to none.
+        texts: Texts, such as `str` of a report, by their headings; they stand
+            side by side. Rows of a table stay whole. Defaults to none.
     """
 
     heading: str
@@ -103,7 +106,11 @@ def _section(section: Section, numbers: Iterator[int]) -> Iterator[str]:
     if section.note:
         yield f'<p class="note">{html.escape(section.note)}</p>'
     for heading, text in section.texts.items():
-        heading, text = html.escape(heading), html.escape(text)
+        lines = [
+            line if "  " in line.strip() else textwrap.fill(line, _LETTERS)
+            for line in text.splitlines()
+        ]
+        heading, text = html.escape(heading), html.escape("\n".join(lines))
         yield f"<pre><strong>{heading}</strong>\n{text}</pre>"
 
 
@@ -121,8 +128,9 @@ def _tiles(path: Path, heading: str) -> Iterator[str]:
                 # Letters stay readable; what is too wide even so can be moved.
                 side = box[2] - box[0]
                 share, least = 100 * side / wide, round(_SMALLEST * side)
+                wanted = round(_WRAPPED * side)
                 yield (
-                    f'<div style="width:max({share:.4f}%,min(100%,{least}px))">'
+                    f'<div style="width:max({share:.4f}%,min(100%,{wanted}px))">'
                     f'<img alt="{heading}" style="min-width:{least}px" '
                     f'src="data:image/png;base64,{data}"></div>'
                 )

@@ -119,8 +119,7 @@ def tree_fields(
         _draw_tree(right, image, tree, names[trees.predicted[k]], most, aspect)
         told = textwrap.fill(_sentence(len(tree.children), fields), wide)
         right.text(0, -0.6, told, va="top", fontsize=7.5, color="0.3")
-    page.draw_without_rendering()
-    page.cut(*([[left], [right]] for left, right in panels))
+    page.cut_grid([[[left], [right]] for left, right in panels])
     return page
 
 
