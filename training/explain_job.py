@@ -89,12 +89,13 @@ def explain(options: argparse.Namespace) -> None:
     """Says what pictures are taken for, and draws their trees."""
     folder = RunFolder.open(options.run)
     names_by_hand(folder)  # a mistake is told before the work
-    pictures = find(options.images, folder.class_names())
+    pictures, unread = find(options.images, folder.class_names())
     model = rem.encoder(folder.load_model(folder.config.model_names[-1]))
     shape = next(t for t in model.inputs if t.name == "images").shape[1:]
     pictures, images, sentences = read(
         pictures, shape, skip_broken=options.skip_broken
     )
+    sentences = [*((text, True) for text in unread), *sentences]
     answers = ask(folder, model, pictures, images)
     few = len(answers) <= PANELS
     for a in answers if few else ():
@@ -125,13 +126,18 @@ def explain(options: argparse.Namespace) -> None:
 # ----------------------------------------------------------------- the pictures
 
 
-def find(paths: Sequence[Path], classes: Sequence[str]) -> list[Picture]:
+def find(
+    paths: Sequence[Path], classes: Sequence[str]
+) -> tuple[list[Picture], list[str]]:
     """Returns the pictures in files and folders, and folders in these.
+
+    With a sentence for each folder in which files are of kinds not read.
 
     One in an inner folder that is called like a class is known to be of it;
     where the name has a slash, the folder's has a hyphen.
     """
     found: dict[Path, Picture] = {}
+    unread: list[str] = []
     of_folders = {name.replace("/", "-"): name for name in classes}
     for path in paths:
         if not path.is_dir():
@@ -139,20 +145,24 @@ def find(paths: Sequence[Path], classes: Sequence[str]) -> list[Picture]:
             continue
         folders = [path, *sorted(p for p in path.rglob("*") if p.is_dir())]
         inside = [file for one in folders for file in pixels.files_in(one)]
+        told = pixels.unread_in(*folders)
         if not inside:
-            raise UserError(f"there is no picture in the folder {path}.")
+            why = f": {told}" if told else "."
+            raise UserError(f"there is no picture in the folder {path}{why}")
+        unread += [told] if told else []
         for file in inside:
             name = file.relative_to(path).as_posix()
             inner = file.parent.name if file.parent != path else ""
             truth = of_folders.get(inner)
             found.setdefault(file, Picture(file, name, truth))
     names = collections.Counter(picture.name for picture in found.values())
-    return [
+    pictures = [
         picture
         if names[picture.name] == 1
         else picture._replace(name=picture.path.as_posix())
         for picture in found.values()
     ]
+    return pictures, unread
 
 
 def read(

@@ -99,7 +99,7 @@ def test_every_figure_is_in_the_report(written, reports):
         "tradeoff_sparsity", "saliency",
         "named_tree_1", "named_tree_2",
     }  # fmt: skip
-    assert page.count("data:image/png;base64,") == len(names)
+    assert page.count("<figure>") == len(names)
     for line in str(reports["rem"]).splitlines():
         assert html.escape(line) in page
 
@@ -188,6 +188,23 @@ def test_trees_of_the_test_set_are_of_both_models(written, data, trees):
         expected = own[own.predicted == j].parse_tree()
         assert by_class.pop(data.class_names[j]).edges == expected.edges
     assert not by_class
+
+
+def test_trees_without_a_line_are_left_out_and_told(
+    models, data, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(figures.rem.Trees, "parse_tree", empty_tree)
+    shown = figures.of_models(models, Config(), data)
+    trees = {"parse_tree_overall", "parse_tree_classes", "parse_tree_images"}
+    assert not trees & shown.drawings.keys()
+    first, *others = shown.left_out
+    assert len(others) == 2
+    assert first.startswith("Parse tree of the test set: left out. In the mean")
+
+
+def empty_tree(trees, roots=(0,)):
+    """Stands for `parse_tree` of couplings that are all uniform."""
+    return rem.ParseTree((np.ones(8), np.ones(3)), tuple(roots), ())
 
 
 def test_trees_of_types_are_those_of_the_last_model(written, reports):

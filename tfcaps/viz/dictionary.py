@@ -24,6 +24,7 @@ from tfcaps.viz.drawing import (
     rows_of,
     with_our_look,
 )
+from tfcaps.viz.letters import drawable
 
 # Children from which a logarithmic axis shows more than a linear one.
 _MANY = 50
@@ -52,7 +53,7 @@ def keys_per_class(
     page, [[panel]] = figure(8.0, 3.2)
     for index, (name, trees) in enumerate(dictionaries.items()):
         left = positions - 0.4 + index * width
-        look: Any = {"align": "edge", "color": colour(index), "label": name}
+        look: Any = {"align": "edge", "color": colour(index), "label": drawable(name)}
         bars = panel.bar(left, trees.num_keys, width, **look)
         panel.bar_label(bars, fontsize=7)
         panel.hlines(trees.num_samples, left, left + width, color="0.6")
@@ -119,7 +120,7 @@ def coupling_histograms(
         # Powers of ten are written as formulas, which names are not.
         panel.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     handles = [
-        Patch(label=name, **look)
+        Patch(label=drawable(name), **look)
         for name, look in zip(dictionaries, looks, strict=True)
     ]
     page.legend(handles=handles, loc="outside upper right", ncols=4)
