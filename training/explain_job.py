@@ -17,6 +17,7 @@ from cli import UserError
 from tfcaps import rem, viz
 from tfcaps.files import write_atomically
 from tfcaps.rem.parse.records import length_meaning, margin_text
+from tfcaps.viz.letters import one_line
 from training import images as pixels
 from training.batches import Batches
 from training.figures import (
@@ -33,6 +34,7 @@ PANELS = 12
 # Pictures that are named in a sentence.
 _NAMED = 10
 _NUMBERED = re.compile(r"named_tree(-\d+)?\.png")
+_NUMBERS = re.compile(r"(?<=\[)\n([^][{}\"]*)(?=\])")
 _MODES = {1: "L", 3: "RGB"}
 
 Sentences = list[tuple[str, bool]]  # each with whether it is a warning
@@ -79,8 +81,9 @@ class Answer(NamedTuple):
     def __str__(self) -> str:
         told = self.record
         return (
-            f"{told['class']} (length {told['length']:.2f}), then "
-            f"{told['runner_up']} ({told['runner_up_length']:.2f}): margin "
+            f"{one_line(told['class'])} (length {told['length']:.2f}), then "
+            f"{one_line(told['runner_up'])} ({told['runner_up_length']:.2f}): "
+            "margin "
             f"{self.margin}"
         )
 
@@ -253,7 +256,9 @@ def _right_and_wrong(answers: Sequence[Answer]) -> Sentences:
     )
     if wrong:
         told += "; wrong: " + ", ".join(
-            f"{a.picture.name} taken for {a.record['class']}" for a in wrong[:_NAMED]
+            f"{one_line(a.picture.name)} taken for "
+            f"{one_line(a.record['class'])}"
+            for a in wrong[:_NAMED]
         )
     if len(wrong) > _NAMED:
         told += f" and {len(wrong) - _NAMED:,} more"
@@ -283,7 +288,13 @@ def _draw(
     shown = np.array([p.size for p in pictures]) / images.shape[1:3]
     aspects = (shown[:, 0] / shown[:, 1]).tolist()
     drawings = draw_named_trees(
-        folder, model, images, names, labels, [p.name for p in pictures], aspects
+        folder,
+        model,
+        images,
+        names,
+        labels,
+        [p.name for p in pictures],
+        aspects,
     )
     files: Figures = []
     for number, drawing in enumerate(drawings, 1):
@@ -344,9 +355,10 @@ def _write(
             for a in answers
         ],
     }
+    text = json.dumps(content, indent=1, allow_nan=False)
     with write_atomically(data, "w") as file:
-        json.dump(content, file, indent=1, ensure_ascii=False, allow_nan=False)
-        file.write("\n")
+        # The numbers of a box in one line.
+        file.write(_NUMBERS.sub(lambda m: " ".join(m[1].split()), text) + "\n")
     with write_atomically(table, "w") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["file", *names, "true_class"])

@@ -32,11 +32,11 @@ _TOO_LARGE = (Image.DecompressionBombError, Image.DecompressionBombWarning)
 SUFFIXES = tuple(".png .jpg .jpeg .jfif .bmp .gif .webp .tif .tiff".split())
 # Files of pictures, as their names say, that are not read.
 _OTHERS = frozenset(
-    ".heic .heics .heif .heifs .hif .avif .avifs .jxl .jxr .wdp .jp2 .j2k .jpf "
-    ".jpx .jpe .raw .dng .3fr .arw .cr2 .cr3 .crw .dcr .erf .iiq .kdc .mef .mos "
-    ".mrw .nef .nrw .orf .pef .raf .rw2 .rwl .sr2 .srf .srw .x3f .btf .tf2 .tf8 "
-    ".psd .psb .svg .svgz .eps .ai .xcf .tga .pcx .ppm .pgm .pbm .pnm .ico .icns "
-    ".hdr .exr .dds .apng .dib".split()
+    ".heic .heics .heif .heifs .hif .avif .avifs .jxl .jxr .wdp .jp2 .j2k "
+    ".jpf .jpx .jpe .raw .dng .3fr .arw .cr2 .cr3 .crw .dcr .erf .iiq .kdc "
+    ".mef .mos .mrw .nef .nrw .orf .pef .raf .rw2 .rwl .sr2 .srf .srw .x3f "
+    ".btf .tf2 .tf8 .psd .psb .svg .svgz .eps .ai .xcf .tga .pcx .ppm .pgm "
+    ".pbm .pnm .ico .icns .hdr .exr .dds .apng .dib".split()
 )
 _CONVERT = "save such pictures as PNG or JPEG"
 _DEEP = ("I", "I;16", "I;16L", "I;16B", "I;16N")  # grey, as Pillow names them

@@ -88,15 +88,19 @@ def test_pictures_are_named_and_drawn(run, tmp_path):
     assert [one["name"] for one in given["named_tree"]] == ["x.png", "y.png"]
     assert "named_tree-2.png: y.png: why" in printed
     # In pixels of the file, which is twice as large.
-    told = json.loads((run.path / "explained" / "trees.json").read_text("utf-8"))
+    text = (run.path / "explained" / "trees.json").read_text("utf-8")
+    told = json.loads(text)
     for record, file, size in zip(
         told["pictures"], (path, other), (8, 16), strict=True
     ):
         assert record["file"] == str(file) and record["width"] == size
         boxes = [leaf["box"] for leaf in record["leaves"]]
         assert boxes and np.max(boxes) >= size - 2
+        assert f'"box": {boxes[0]}' in text
     # What an earlier call drew is gone, and nothing else.
-    kept = save(run.path / "explained" / "named_tree-mine.png", NOISE[0, ..., 0])
+    kept = save(
+        run.path / "explained" / "named_tree-mine.png", NOISE[0, ..., 0]
+    )
     command("--run", run.path, path)
     drawings = {file.name for file in kept.parent.glob("*.png")}
     assert drawings == {"named_tree.png", "tree_fields.png", kept.name}
@@ -200,8 +204,8 @@ def test_pictures_of_kinds_that_are_not_read_are_told(photos, tmp_path, suffix):
     for number in range(30):
         (tmp_path / "phone" / f"{number:02}.{suffix}").write_bytes(b"x")
     told = (
-        rf"30 files \(.{suffix.lower()}\), such as .*00.{suffix}, are not read; "
-        "save such pictures as PNG or JPEG"
+        rf"30 files \(.{suffix.lower()}\), such as .*00.{suffix}, are not "
+        "read; save such pictures as PNG or JPEG"
     )
     with pytest.raises(UserError, match=f"no picture in the folder .*{told}"):
         explain_job.find([tmp_path / "phone"], NAMES)

@@ -202,6 +202,17 @@ def test_trees_without_a_line_are_left_out_and_told(
     assert first.startswith("Parse tree of the test set: left out. In the mean")
 
 
+def test_keys_without_a_leaf_are_left_out_and_told(data, tmp_path, reports):
+    folder = run_folder(tmp_path / "run", reports)
+    last = dataclasses.replace(reports["rem"], tree_threshold=1.0)
+    shown = figures.of_dictionaries(folder, data, reports | {"rem": last})
+    assert set(shown.drawings) == ALWAYS - {
+        "parse_trees", "parse_trees_types"
+    } | {"tradeoff_sparsity"}  # fmt: skip
+    told = "Most frequent parse trees, REM: left out. The most frequent tree"
+    assert shown.left_out[0].startswith(told)
+
+
 def empty_tree(trees, roots=(0,)):
     """Stands for `parse_tree` of couplings that are all uniform."""
     return rem.ParseTree((np.ones(8), np.ones(3)), tuple(roots), ())

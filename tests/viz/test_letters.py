@@ -20,9 +20,7 @@ NOWHERE = "\U0001f9ff\u732b"
 def fonts(monkeypatch):
     """Only what comes with matplotlib, and nothing has been told yet."""
     known = [
-        font
-        for font in letters.fontManager.ttflist
-        if "mpl-data" in font.fname
+        font for font in letters.fontManager.ttflist if "mpl-data" in font.fname
     ]
     monkeypatch.setattr(letters.fontManager, "ttflist", known)
     monkeypatch.setattr(letters, "_told", set())
@@ -63,7 +61,9 @@ def test_a_font_that_has_the_letters_is_taken(fonts):
 
     @with_our_look
     def draw():
-        families.extend([letters.drawable(chr(other)), *rcParams["font.family"]])
+        families.extend(
+            [letters.drawable(chr(other)), *rcParams["font.family"]]
+        )
 
     draw()
     assert families[0] == chr(other) and families[1] == letters.FAMILY

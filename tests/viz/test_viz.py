@@ -1,6 +1,7 @@
 """Figures are read from the drawings themselves, and so is the report."""
 
 import io
+import re
 
 import matplotlib
 import numpy as np
@@ -165,6 +166,30 @@ def test_the_report_holds_everything_it_shows_and_escapes_text(trees, tmp_path):
     for k in (1, 2, 3):
         assert page.count(f'href="#figure-{k}"') == 1
         assert page.count(f'id="figure-{k}"') == 1
+
+
+def test_panels_are_tiles_that_stand_below_each_other(tmp_path):
+    drawing = viz.curves(epochs_of(3, model="A"))
+    path = drawing.save(tmp_path / "curves")
+    page = tmp_path / "report.html"
+    viz.write_report(page, viz.Section("A", figures=[(path, "B", "C")]))
+    text = page.read_text("utf-8")
+    boxes = [box for row in drawing.tiles for box in row]
+    assert text.count("data:image/png;base64,") == len(boxes) == 1 + 3
+    sides = [right - left for left, _, right, _ in boxes]
+    least = [int(n) for n in re.findall(r"<img [^>]*min-width:(\d+)px", text)]
+    assert least == [round(0.6 * side) for side in sides]
+    # On a telephone a panel is as wide as the page, or its letters are large.
+    assert max(least) < 358 and sum(sides[1:]) <= 1080
+    # Pictures of others are one tile, and paragraphs do not break rows.
+    drawing.savefig(path)
+    row = "T-score of the 1205 children left  " + "1 " * 30
+    texts = {"D": f"{row}\n{'word ' * 30}"}
+    section = viz.Section("A", figures=[(path, "B", "C")], texts=texts)
+    viz.write_report(page, section)
+    text = page.read_text("utf-8")
+    assert text.count("data:image/png;base64,") == 1
+    assert f"\n{row}\nword" in text and "word " * 30 not in text
 
 
 def epochs_of(count, **more):
