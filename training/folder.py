@@ -23,7 +23,7 @@ from cli import UserError, read_model
 from tfcaps.files import put_in_place, write_atomically
 from tfcaps.rem import Report
 from training import devices
-from training.configs import GONE, Config, config_from
+from training.configs import Config, config_from, settings_of
 
 _PACKAGES = (
     "keras numpy tensorflow tensorflow-cpu tensorflow-model-optimization "
@@ -83,13 +83,12 @@ class RunFolder:
         about = path / "environment.json"
         if not (path / "rem.json").exists():
             settings = json.loads((path / "config.json").read_text("utf-8"))
-            for name in settings.keys() & GONE.keys():
-                if settings[name] != GONE[name]:
-                    raise UserError(
-                        f"the run in {path} has {name}={settings[name]!r}, and "
-                        f"this version trains with nothing but {GONE[name]!r}; "
-                        "use the version that environment.json names."
-                    )
+            if missing := sorted(settings_of().keys() - settings.keys()):
+                raise UserError(
+                    f"the run in {path} was begun by a version that did not "
+                    f"have {', '.join(missing)}; use that, which "
+                    "environment.json names."
+                )
             begun = keras.backend.backend()
             if about.exists():
                 begun = json.loads(about.read_text("utf-8"))["backend"]

@@ -83,15 +83,9 @@ WITHOUT_REM = {"rem": False, "baseline": True}
         # Those of REM do not matter without it.
         (WITHOUT_REM, {**WITHOUT_REM, "coupling_spread": 9.0}, None),
         (WITHOUT_REM, {"baseline": True}, "rem=False"),
-        # Those that a run did not know were as before.
+        # Those that a run did not know were the default.
         ({"mode": None}, {"mode": "midrise"}, "mode='midtread'"),
         ({"mode": None}, {"mode": "midtread"}, None),
-        (
-            {"coupling_spread": None},
-            {"coupling_spread": 1.0},
-            "coupling_spread=0.0",
-        ),
-        ({"coupling_spread": None}, {"coupling_spread": 0.0}, None),
     ],
     ids=str,
 )

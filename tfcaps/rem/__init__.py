@@ -1,7 +1,5 @@
 """Routing entropy minimisation: prune, decay, quantise, collect, measure."""
 
-from typing import Any
-
 from tfcaps.graphs import encoder
 from tfcaps.ops import quantize
 from tfcaps.rem.compaction.compact import compact
@@ -71,9 +69,3 @@ __all__ = [
     "tree_lengths",
     "trees",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    from tfcaps.rem.deprecated import moved
-
-    return moved(name)
