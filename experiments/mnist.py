@@ -69,6 +69,7 @@ def make_parser() -> Parser:
 def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     """Trains the networks of a seed, and measures them."""
     import tfcaps
+    from tfcaps.files import save_atomically
     from training import datasets
 
     tfcaps.keep_memory()
@@ -87,7 +88,7 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
             train(each, data, options, seed)
         if file:
             file.parent.mkdir(parents=True, exist_ok=True)
-            each.save_weights(file)
+            save_atomically(each.save_weights, file)
         told = each.predict(data.test.images[:], verbose=0)
         right = round(seeds.right(told, data.test.labels), 2)
         rights["right" if each is network else "plain"] = right

@@ -51,9 +51,7 @@ _COLUMNS = [
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = Parser(
-        prog="experiments/named_parts.py", description=__doc__.splitlines()[0]
-    )
+    parser = Parser(prog="experiments/named_parts.py", description=__doc__)
     parser.add_argument("folder", type=Path, help="folder of runs.jsonl")
     return parser
 

@@ -50,9 +50,7 @@ _RIGHT, _WRONG = 6, 4  # of them are drawn
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = Parser(
-        prog="experiments/named_photos.py", description=__doc__.splitlines()[0]
-    )
+    parser = Parser(prog="experiments/named_photos.py", description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     parser.add_argument("--to", type=Path, required=True, metavar="FOLDER")
     return parser

@@ -48,7 +48,7 @@ COLUMNS = (
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = Parser(prog="export/run.py", description=__doc__.splitlines()[0])
+    parser = Parser(prog="export/run.py", description=__doc__)
     add = parser.add_argument
     add(
         "--run",

@@ -30,9 +30,7 @@ from cli import Parser, UserError, check_installed, run_loading, start_quietly
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = Parser(
-        prog="training/explain.py", description=__doc__.splitlines()[0]
-    )
+    parser = Parser(prog="training/explain.py", description=__doc__)
     add = parser.add_argument
     add("--run", required=True, type=Path, help="run folder that is finished")
     add(

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import platform
@@ -9,7 +10,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cli import UserError, read_model
-from tfcaps.files import put_in_place, write_atomically
+from tfcaps.files import save_atomically, write_atomically
 from tfcaps.rem import Report
 from training import devices
 from training.configs import Config, config_from, settings_of
@@ -39,27 +40,65 @@ class RunFolder:
     def __init__(self, path: Path, config: Config):
         self.path = path
         self.config = config
-        self.figures = path / "figures"
-        self.served = path / "served"
 
-    def create(self) -> None:
-        """Makes the folder, which says how the run is set up, or nothing."""
-        if self.path.exists():
-            raise UserError(
-                f"{self.path} exists and is not overwritten; give another "
-                "--out, or --resume to go on with that run."
-            )
+    @property
+    def figures(self) -> Path:
+        return self.path / "figures"
+
+    @property
+    def served(self) -> Path:
+        return self.path / "served"
+
+    def create(self, others: Iterable[Path] = ()) -> None:
+        """Makes the folder, which says how the run is set up, or nothing.
+
+        If there is one of its name, it gets the first free one of `others`.
+        """
+        names = itertools.chain([self.path], others)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             prefix = f".{self.path.name}-"
             staged = Path(tempfile.mkdtemp(dir=self.path.parent, prefix=prefix))
-            folder = RunFolder(staged, self.config)
-            folder.write_json("config.json", dataclasses.asdict(self.config))
-            folder.write_json("environment.json", environment())
-            staged.chmod(0o755)  # mkdtemp makes folders private
-            staged.rename(self.path)
+            try:
+                folder = RunFolder(staged, self.config)
+                settings = dataclasses.asdict(self.config)
+                folder.write_json("config.json", settings)
+                folder.write_json("environment.json", environment())
+                staged.chmod(0o755)  # mkdtemp makes folders private
+                taken = next((n for n in names if _rename(staged, n)), None)
+            finally:
+                shutil.rmtree(staged, ignore_errors=True)  # unless renamed
         except OSError as error:
             raise UserError(f"{self.path} cannot be made: {error}.") from error
+        if taken is None:
+            raise UserError(
+                f"{self.path} exists and is not overwritten; give another "
+                "--out, or --resume to go on with that run."
+            )
+        self.path = taken
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keeps other processes from going on with the run meanwhile.
+
+        The system gives the run free when this process ends, however it does.
+        On Windows, and where files cannot be locked, nobody is kept off.
+
+        Raises:
+            UserError: If another process holds it.
+        """
+        with _locked(self.path / "config.json") as is_free:
+            if not is_free:
+                raise UserError(
+                    f"another process is working on the run in {self.path}; "
+                    "wait until it ends, or stop it."
+                )
+            # What a killed process was writing, wherever in the run.
+            for leftover in list(self.path.rglob(".*-*")):
+                if _LEFTOVER.fullmatch(leftover.name):
+                    shutil.rmtree(leftover, ignore_errors=True)
+                    leftover.unlink(missing_ok=True)
+            yield
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
@@ -97,12 +136,6 @@ class RunFolder:
                     f"the run in {path} was begun on {begun}, where random "
                     f"numbers differ; set KERAS_BACKEND={begun}."
                 )
-        # What a killed process was writing, wherever in the run.
-        for leftover in list(path.rglob(".*-*")):
-            if _LEFTOVER.fullmatch(leftover.name):
-                shutil.rmtree(leftover, ignore_errors=True)
-                if leftover.is_file():
-                    leftover.unlink()
         if not about.exists():
             folder.write_json("environment.json", environment())
         return folder
@@ -118,10 +151,8 @@ class RunFolder:
 
     def save_model(self, name: str, model: keras.Model) -> None:
         """Writes a model without its optimiser, complete or not at all."""
-        path = self.model_path(name)
-        staged = path.with_name(f".staged-{path.name}")
-        keras.Model(model.input, model.output, name=model.name).save(staged)
-        put_in_place(staged, path)
+        network = keras.Model(model.input, model.output, name=model.name)
+        save_atomically(network.save, self.model_path(name))
 
     def load_model(self, name: str) -> keras.Model:
         """Returns a model that `save_model` wrote."""
@@ -213,6 +244,43 @@ class RunFolder:
         with write_atomically(self.path / name, "w") as file:
             json.dump(content, file, indent=2)
             file.write("\n")
+
+
+def _rename(staged: Path, path: Path) -> bool:
+    """Renames a folder, and tells whether the name was free."""
+    if path.exists():
+        return False
+    try:
+        staged.rename(path)
+    except OSError:
+        if path.exists():  # another run was quicker
+            return False
+        raise
+    return True
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[bool]:
+    """Locks a file, and gives whether no other process has locked it."""
+    if os.name == "nt":
+        yield True
+        return
+    import fcntl
+
+    # File systems on a network lock only what may be written.
+    mode = os.O_RDWR if os.access(path, os.W_OK) else os.O_RDONLY
+    descriptor = os.open(path, mode)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        except OSError:
+            pass  # a file system without locks
+        yield True
+    finally:
+        os.close(descriptor)
 
 
 def environment() -> dict[str, Any]:

@@ -8,6 +8,7 @@ class, draws them, and exports the stripped model for TensorFlow Serving.
 """
 
 import argparse
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -116,7 +117,7 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Trains, measures, draws and exports, and skips what is finished."""
-    from training import datasets, defaults, devices, plan, starting
+    from training import devices, starting
 
     started = time.monotonic()
     folder = starting.open_folder(options)
@@ -124,9 +125,26 @@ def run(options: argparse.Namespace) -> None:
     strategy = devices.make_strategy(config.strategy)
     if config.deterministic:
         devices.make_deterministic()
-    is_first = devices.process() == 0
     if devices.num_processes() > 1 and options.out is None:
         raise UserError("several processes need --out, one folder for all.")
+    with contextlib.ExitStack() as held:
+        if devices.process() == 0 and options.resume and not options.dry_run:
+            held.enter_context(folder.hold())
+        _run(options, folder, strategy, started, held)
+
+
+def _run(
+    options: argparse.Namespace,
+    folder: Any,
+    strategy: Any,
+    started: float,
+    held: contextlib.ExitStack,
+) -> None:
+    """Does what `run` does, of a run that is `held` if it is resumed."""
+    from training import datasets, defaults, devices, plan, starting
+
+    config = folder.config
+    is_first = devices.process() == 0
     data = datasets.load(
         config.dataset,
         config.data_dir,
@@ -149,7 +167,9 @@ def run(options: argparse.Namespace) -> None:
     if is_first and not options.resume:
         if devices.num_processes() == 1:
             plan.cost(data, folder, strategy)
-        folder.create()
+        new = options.out is None
+        folder.create(starting.free_paths(config) if new else ())
+        held.enter_context(folder.hold())
     if is_first:
         folder.save_data(data.name, data.class_names)
     begun_before = (folder.path / "metrics.jsonl").exists()

@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
 import keras
@@ -71,14 +72,15 @@ def open_folder(options: argparse.Namespace) -> RunFolder:
             f"{flag} contradicts --start-from, whose network is the baseline "
             "that REM begins with."
         )
-    return RunFolder(options.out or _free_name(config), config)
+    return RunFolder(options.out or next(free_paths(config)), config)
 
 
-def _free_name(config: Config) -> Path:
+def free_paths(config: Config) -> Iterator[Path]:
+    """Yields folders that a run without `--out` may have, none of them made."""
     stem = Path(config.dataset).stem + ("-rem" if config.rem else "")
     names = itertools.chain([stem], (f"{stem}-{k}" for k in itertools.count(2)))
     paths = map(Path("runs").joinpath, names)
-    return next(path for path in paths if not path.exists())
+    return (path for path in paths if not path.exists())
 
 
 def how_to_resume(options: argparse.Namespace, path: Path) -> str:

@@ -172,7 +172,7 @@ def test_mistakes_are_answered_before_tensorflow_is_loaded(
     light = {"numpy"} if command == "export/client.py" else set()
     ended = subprocess.run(
         [
-            sys.executable, "-c", _PROBE, str(_ROOT / command),
+            sys.executable, "-OO", "-c", _PROBE, str(_ROOT / command),
             ",".join(name for name in _HEAVY if name not in light), *flags,
         ],
         cwd=tmp_path,

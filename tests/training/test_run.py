@@ -127,7 +127,8 @@ def test_resuming_removes_what_was_being_written(finished, tmp_path, name):
     before = set(folder.rglob("*"))
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).touch()
-    RunFolder.resume(folder)
+    with RunFolder.resume(folder).hold():
+        pass
     assert set(folder.rglob("*")) - {folder / "served" / "tiny"} == before
 
 
