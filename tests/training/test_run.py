@@ -68,7 +68,7 @@ def test_the_saved_model_and_dictionary_are_those_of_the_report(finished):
     reports = json.loads((finished / "rem.json").read_text())["models"]
     assert set(reports) == {"baseline", "rem"}
     model = keras.models.load_model(finished / "model.keras")
-    assert model.optimizer is None if hasattr(model, "optimizer") else True
+    assert getattr(model, "optimizer", None) is None
     with np.load(finished.parent / "tiny.npz") as data:
         report = rem.evaluate(
             model, (data["x_test"][..., None], data["y_test"])

@@ -10,7 +10,6 @@ import keras
 from tfcaps.graphs import calls_of, functional, without_couplings
 from tfcaps.layers import (
     ClassCaps,
-    CompactCaps,
     ConstellationCaps,
     ConvCaps,
     ConvCaps3D,
@@ -146,11 +145,7 @@ def _routed(layer: Any, children: int, components: int) -> int:
 
 
 def _class_caps(layer: Any, shape: Sizes) -> int:
-    children = math.prod(shape[1:-1])
-    if isinstance(layer, CompactCaps):
-        positions, _ = layer._counted(shape)
-        children = positions * len(layer.sources)
-    return _routed(layer, children, shape[-1])
+    return _routed(layer, math.prod(shape[1:-1]), shape[-1])
 
 
 def _constellation(layer: Any, shape: Sizes) -> int:

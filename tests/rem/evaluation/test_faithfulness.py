@@ -411,16 +411,18 @@ def test_a_compact_model_has_the_measures_of_the_whole_one():
     layer.transformation.assign(maps)
     data = IMAGES, LABELS
     compact = rem.compact(model)
-    small = compact.get_layer("class_caps")
-    assert (small.sources, small.origins) == ((0, 2, 3), (1, 5, 7))
+    assert compact.get_layer("class_caps").transformation.shape[0] == 4
     found, expected = (
         rem.faithfulness(network, data).to_dict()
         for network in (compact, model)
     )
     found.pop("silent_capsules"), expected.pop("silent_capsules")
+    # Half of the children are left, of which as many are drawn otherwise.
+    expected["size"] *= 2
     for name, value in expected.items():
         if isinstance(value, (float, dict)):
-            value = pytest.approx(value, abs=1e-5)
+            drawn = name.endswith(("_random", "_active"))
+            value = pytest.approx(value, abs=0.1 if drawn else 1e-5)
         assert found[name] == value, name
 
 

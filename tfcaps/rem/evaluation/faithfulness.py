@@ -6,7 +6,6 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.graphs import (
@@ -20,7 +19,6 @@ from tfcaps.layers import Length, PartCaps, PrimaryCaps, PrimaryMatrixCaps
 from tfcaps.ops import Tensor, check_positive, length
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
 from tfcaps.rem.finite import check_weights
-from tfcaps.rem.parse.couplings import of_inputs
 from tfcaps.rem.parse.trees import Trees, connected_calls
 from tfcaps.rem.parse.trees import trees as trees_of
 from tfcaps.rem.results import Result, lines_of, percent
@@ -407,8 +405,7 @@ class Silencer:
         self._steps += 1
         if self._steps == _EAGER_STEPS and keras.backend.backend() != "jax":
             self._lengths.compile(jit_compile=False)
-        silenced = of_inputs(silenced, self._layer, self._shape)
-        silenced = ops.convert_to_numpy(silenced)
+        silenced = np.reshape(silenced, (-1, *self._shape[1:-1]))
         replaced = list(taken)
         for k in range(1 + self._has_activations):
             value = 0.0 if values is None else values[k]
