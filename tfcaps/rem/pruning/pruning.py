@@ -191,11 +191,10 @@ class Pruning:
         """Gives the weights their own constraints back."""
         for weight in self._weights:
             weight.variable.constraint = weight.own
-        if self._optimizer is None:
-            return
-        inner = getattr(self._optimizer, "inner_optimizer", self._optimizer)
-        self._remove_masks(inner)
-        self._optimizer = None
+        if self._optimizer is not None:
+            inner = getattr(self._optimizer, "inner_optimizer", self._optimizer)
+            self._remove_masks(inner)
+            self._optimizer = None
         _retrace(model)
 
     def _add_masks(self, optimizer: Any) -> None:
