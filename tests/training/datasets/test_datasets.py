@@ -1,7 +1,7 @@
 """Sources of images: what is read, and what is refused."""
 
-import os
 import dataclasses
+import os
 
 import numpy as np
 import pytest
