@@ -19,6 +19,7 @@ from training.batches import Batches
 from training.figures import TEXTS, draw_named_trees, names_by_hand
 from training.folder import RunFolder
 from training.images import Array, Images
+from training.names import as_text
 
 # Pictures that are drawn; more would be too small to read.
 PANELS = 12
@@ -100,25 +101,25 @@ def find(paths: Sequence[Path], classes: Sequence[str]) -> list[Picture]:
     where the name has a slash, the folder's has a hyphen.
     """
     found: dict[Path, Picture] = {}
-    of_folders = {name.replace("/", "-"): name for name in classes}
+    of_folders = {as_text(name).replace("/", "-"): name for name in classes}
     for path in paths:
         if not path.is_dir():
-            found.setdefault(path, Picture(path, path.name))
+            found.setdefault(path, Picture(path, as_text(path.name)))
             continue
         folders = [path, *sorted(p for p in path.rglob("*") if p.is_dir())]
         inside = [file for one in folders for file in pixels.files_in(one)]
         if not inside:
             raise UserError(f"there is no picture in the folder {path}.")
         for file in inside:
-            name = file.relative_to(path).as_posix()
+            name = as_text(file.relative_to(path).as_posix())
             inner = file.parent.name if file.parent != path else ""
-            truth = of_folders.get(inner)
+            truth = of_folders.get(as_text(inner))
             found.setdefault(file, Picture(file, name, truth))
     names = collections.Counter(picture.name for picture in found.values())
     return [
         picture
         if names[picture.name] == 1
-        else picture._replace(name=picture.path.as_posix())
+        else picture._replace(name=as_text(picture.path.as_posix()))
         for picture in found.values()
     ]
 

@@ -22,6 +22,7 @@ if __name__ == "__main__":
 from cli import Parser, UserError, check_installed, run_loading
 from training import models, sources
 from training.configs import GROUPS, add_flags
+from training.names import existing
 
 _EPILOG = """\
 examples:
@@ -64,7 +65,7 @@ def make_parser() -> Parser:
     add = parser.add_argument_group("the run").add_argument
     add(
         "--out",
-        type=Path,
+        type=existing,
         metavar="FOLDER",
         help="run folder, which must not exist (default: a new one in runs/)",
     )
@@ -91,6 +92,10 @@ def check(options: argparse.Namespace) -> None:
             for name, one in known.items():
                 print(f"{name:{width}}  {one.about}")
             raise SystemExit(0)
+    for name in ("dataset", "data_dir", "start_from"):
+        value = getattr(options, name)
+        if value and not Path(value).exists() and existing(value).exists():
+            setattr(options, name, str(existing(value)))
     if options.dataset is not None or options.data_dir is not None:
         sources.check(
             options.dataset if options.dataset is not None else "digits",

@@ -27,6 +27,7 @@ from tfcaps.rem.parse.trees import Edge as Edge
 from tfcaps.rem.parse.trees import ParseTree as ParseTree
 from tfcaps.rem.parse.trees import Trees, iter_trees, trees
 from tfcaps.rem.pruning.iterative import prune_iteratively
+from tfcaps.rem.pruning.keep_zeros import keep_zeros
 from tfcaps.rem.pruning.masks import sparsity
 from tfcaps.rem.pruning.pruning import (
     UpdatePruningStep,
@@ -53,6 +54,7 @@ __all__ = [
     "explanation",
     "faithfulness",
     "iter_trees",
+    "keep_zeros",
     "multiply_adds",
     "named_parts",
     "part_pictures",
