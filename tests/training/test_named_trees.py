@@ -61,7 +61,9 @@ def test_a_blueprint_is_that_of_the_predicted_class(folder):
     network = models.constellation_capsnet((16, 16, 1), 3, part_types=2)
     images = np.zeros((1, 16, 16, 1), "float32")
     with recorded() as given:
-        figures.draw_named_trees(folder, network, images, [*"abc"], [None])
+        trees = rem.trees(network, images)
+        names = [*"abc"]
+        figures.draw_named_trees(folder, network, images, trees, names, [None])
     [drawn] = given["named_tree"]
     blueprint = rem.blueprints(network)[drawn["tree"].predicted[0]]
     np.testing.assert_allclose(drawn["blueprint"], blueprint)
