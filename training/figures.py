@@ -313,12 +313,7 @@ def names_of_types(folder: RunFolder, count: int) -> list[str]:
 
     A kind is that of the part on which most of a type's leaves lie.
     """
-    try:
-        text = (folder.path / "rem.json").read_text("utf-8")
-        model = json.loads(text)["models"][folder.config.model_names[-1]]
-        kinds = model["named_parts"]["names"] or ()
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        kinds = ()  # of an older version
+    kinds = folder.kinds_of_types()
     by_hand = names_by_hand(folder)
     if max(by_hand, default=0) >= count:
         raise UserError(

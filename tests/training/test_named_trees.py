@@ -93,6 +93,10 @@ def test_names_are_by_hand_else_kinds_else_numbers(folder):
     assert names(3) == ["bar", "wheel", "door"]
     with pytest.raises(UserError, match="names type 2, .* types are 0 to 1"):
         names(2)
+    # A broken file is not one of an older run.
+    (folder.path / "rem.json").write_text("{")
+    with pytest.raises(UserError, match="rem.json cannot be read"):
+        names(3)
 
 
 @pytest.mark.parametrize(
