@@ -69,7 +69,12 @@ def explain(options: argparse.Namespace) -> None:
     pictures, images, sentences = read(
         pictures, shape, skip_broken=options.skip_broken
     )
-    answers = ask(folder, model, pictures, images)
+    trees = rem.trees(
+        model,
+        Batches(images, np.zeros(len(images), int), batch_size=256),
+        couplings=False,
+    )
+    answers = ask(folder.class_names(), pictures, trees)
     few = len(answers) <= PANELS
     for a in answers if few else ():
         print(f"{a.picture.path}: {a.classes[0]} (length {a.lengths[0]:.2f})")
@@ -84,8 +89,8 @@ def explain(options: argparse.Namespace) -> None:
     # In their order, wrong ones if not all.
     places = sorted(range(len(answers)), key=lambda k: not answers[k].is_wrong)
     places = sorted(places[:PANELS])
-    drawn = [answers[k] for k in places]
-    figures = _draw(folder, model, images[np.array(places)], drawn, out)
+    drawn, rows = [answers[k] for k in places], np.array(places)
+    figures = _draw(folder, model, images[rows], trees[rows], drawn, out)
     written = _write(out, folder, answers, figures, sentences)
     for file in [*(path for path, *_ in figures if few), *written]:
         print(file)
@@ -173,20 +178,9 @@ def read(
 
 
 def ask(
-    folder: RunFolder,
-    model: keras.Model,
-    pictures: Sequence[Picture],
-    images: Images,
+    names: Sequence[str], pictures: Sequence[Picture], trees: rem.Trees
 ) -> list[Answer]:
-    """Returns the answers to pictures, of rounded couplings."""
-    names = folder.class_names()
-    trees = rem.trees(
-        model,
-        Batches(images, np.zeros(len(images), int), batch_size=256),
-        folder.config.levels,
-        mode=folder.config.mode,
-        couplings=False,
-    )
+    """Returns the answers to pictures, from their trees."""
     order = np.argsort(-trees.lengths, axis=-1, kind="stable")[:, :2]
     return [
         Answer(
@@ -224,6 +218,7 @@ def _draw(
     folder: RunFolder,
     model: keras.Model,
     images: Array,
+    trees: rem.Trees,
     answers: Sequence[Answer],
     out: Path,
 ) -> Figures:
@@ -231,7 +226,7 @@ def _draw(
     names = folder.class_names()
     known = {name: j for j, name in enumerate(names)}
     labels = [known.get(a.picture.truth or "") for a in answers]
-    drawings = draw_named_trees(folder, model, images, names, labels)
+    drawings = draw_named_trees(folder, model, images, trees, names, labels)
     files: Figures = []
     for number, drawing in enumerate(drawings, 1):
         several = len(drawings) > 1
@@ -241,7 +236,7 @@ def _draw(
         files.append((path, heading, TEXTS["named_tree"]["caption"].strip()))
     drawing = viz.tree_fields(
         images,
-        rem.trees(model, images, folder.config.levels, mode=folder.config.mode),
+        trees,
         rem.receptive_fields(model),
         titles=[
             f"{a.picture.name}: {a.classes[0]} {a.lengths[0]:.2f}"

@@ -170,6 +170,18 @@ class RunFolder:
         with self._reading("data.json") as path:
             return list(json.loads(path.read_text("utf-8"))["classes"])
 
+    def kinds_of_types(self) -> Sequence[str | None]:
+        """Returns the kind of part that each type of the last model names.
+
+        Nothing if that is not measured yet, or was not in an older version.
+        """
+        if not (self.path / "rem.json").exists():
+            return ()
+        with self._reading("rem.json") as path:
+            models = json.loads(path.read_text("utf-8"))["models"]
+            model = models[self.config.model_names[-1]]
+            return (model.get("named_parts") or {}).get("names") or ()
+
     def save_parts(self, pictures: NDArray[Any]) -> None:
         """Writes `parts.npz`: what the last model's types look like."""
         with write_atomically(self.path / "parts.npz") as file:

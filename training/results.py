@@ -200,7 +200,7 @@ def write_report(
     last = list(reports.values())[-1]
     first = figures.named_trees(models, folder, data)
     others = figures.of_dictionaries(folder, data, reports)
-    others |= figures.of_models(models, config, data)
+    others |= figures.of_models(models, data)
     if not first:
         first["tree_fields"] = others.pop("tree_fields")
     if decoded is not None:

@@ -20,7 +20,7 @@ from tfcaps.rem.evaluation.faithfulness import (
 from tfcaps.rem.evaluation.named_parts import NamedParts
 from tfcaps.rem.finite import check_weights
 from tfcaps.rem.labels import class_of_each
-from tfcaps.rem.multiply_adds import multiply_adds
+from tfcaps.rem.multiply_adds import UnknownSizeError, multiply_adds
 from tfcaps.rem.parse.couplings import Levels, layer_levels, quantize_couplings
 from tfcaps.rem.parse.dictionary import CouplingDictionary
 from tfcaps.rem.parse.trees import TreeNetwork, Trees
@@ -36,6 +36,11 @@ TRIVIAL_T_SCORE = 0.01
 # Above it, most trees have every child: they repeat the class. That is where a
 # reward of clear couplings alone ends.
 TRIVIAL_WHOLE_SHARE = 0.5
+# Why entropy has two numbers.
+BY_PLACE = (
+    "Trees by place, the paper's key, are many where objects move, as the same "
+    "tree is another key one place further; trees by type do not count places."
+)
 # Fewer samples cannot tell whether a network has learnt anything.
 _FEWEST_SAMPLES = 30
 # Standard deviations above the most frequent class; by chance it is 1 in 100.
@@ -209,12 +214,18 @@ class Report(Result):
                 f"{self.majority_share:.1%}: the network has learnt nothing, "
                 "and its trees mean nothing."
             )
+        used = self.faithfulness
         sentences = [f"The trees are trivial: {self._why_trivial}."]
         if not self.trivial:
             told = "; ".join(self._in_words)
             sentences = [f"The trees are not trivial: {told}."]
-        if self.faithfulness is not None:
-            sentences.append(self.faithfulness.verdict)
+        if used is not None and self.trivial and used.empty is False:
+            sentences.append(
+                "To silence such trees tells nothing of the routing: "
+                f"{used.numbers}."
+            )
+        elif used is not None:
+            sentences.append(used.verdict)
         elif not self.trivial:
             sentences.append("Whether the network uses them was not measured.")
         if self.named_parts is not None:
@@ -246,10 +257,13 @@ class Report(Result):
             ("accuracy", percent(self.accuracy, 2)),
             ("accuracy, quantised", percent(self.accuracy_quantized, 2)),
             ("most frequent class", percent(self.majority_share, 2)),
-            ("entropy", f"{self.entropy_bits:.2f} {ceiling}"),
+            (
+                "entropy" + ", trees by place" * (types is not None),
+                f"{self.entropy_bits:.2f} {ceiling}",
+            ),
             ("keys per class, median", f"{self.median_keys:g}"),
             (
-                "entropy of types",
+                "entropy, trees by type",
                 None if types is None else f"{types:.2f} {ceiling}",
             ),
             ("classes never predicted", f"{never} of {trees.num_classes}"),
@@ -270,7 +284,8 @@ class Report(Result):
         ]
         if self.faithfulness is not None:
             rows += self.faithfulness.rows()
-        return "\n".join([*lines_of(rows), "", self.verdict])
+        notes = [] if types is None else ["", BY_PLACE]
+        return "\n".join([*lines_of(rows), *notes, "", self.verdict])
 
 
 def evaluate(
@@ -388,7 +403,7 @@ class Evaluator:
         nonzero, total = count_parameters(self.model.weights)
         try:
             products: int | None = multiply_adds(self.model).total
-        except ValueError:  # images of any size
+        except UnknownSizeError:
             products = None
         return Report(
             levels=self.levels,
