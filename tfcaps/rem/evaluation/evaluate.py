@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -248,6 +249,27 @@ class Report(Result):
             **{name: getattr(self, name) for name in self.told},
         }
 
+    @classmethod
+    def from_dict(
+        cls,
+        measures: Mapping[str, Any],
+        dictionary: CouplingDictionary,
+        type_dictionary: CouplingDictionary | None = None,
+    ) -> "Report":
+        """Returns the report of which `to_dict` gave these measures.
+
+        Raises:
+            KeyError: If a measure is missing, as of another version.
+        """
+        parts: dict[str, Any] = {"faithfulness": None, "named_parts": None}
+        if "necessity" in measures:
+            parts["faithfulness"] = Faithfulness(**_of(Faithfulness, measures))
+        if measures["named_parts"] is not None:
+            named = _of(NamedParts, measures["named_parts"])
+            parts["named_parts"] = NamedParts(**named)
+        trees = {"dictionary": dictionary, "type_dictionary": type_dictionary}
+        return cls(**_of(cls, {**measures, **parts, **trees}))
+
     def __str__(self) -> str:
         trees, types = self.dictionary, self.type_entropy_bits
         never = int(np.sum(trees.num_samples == 0))
@@ -286,6 +308,19 @@ class Report(Result):
             rows += self.faithfulness.rows()
         notes = [] if types is None else ["", BY_PLACE]
         return "\n".join([*lines_of(rows), *notes, "", self.verdict])
+
+
+def _of(kind: Any, measures: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of a dataclass; lists of JSON are tuples again."""
+
+    def as_tuple(value: Any) -> Any:
+        return tuple(map(as_tuple, value)) if isinstance(value, list) else value
+
+    return {
+        field.name: value if field.type == list[str] else as_tuple(value)
+        for field in dataclasses.fields(kind)
+        for value in [measures[field.name]]
+    }
 
 
 def evaluate(
