@@ -235,7 +235,8 @@ def draw(network: Any, data: Any, path: Path) -> None:
     images = data.test.images[:]
     some = np.random.default_rng(0).permutation(len(images))[:_MOST]
     trees = rem.trees(network, images[some], couplings=False)
-    pictures = rem.part_pictures(images[some], trees)
+    windows = rem.part_pictures(images[some], trees, 11, count=_MOST)
+    pictures = np.nanmean(windows, axis=1)
     shares = np.bincount(
         trees.types, trees.in_tree.sum(axis=0), trees.num_types
     ) / max(trees.in_tree.sum(), 1)

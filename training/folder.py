@@ -183,13 +183,13 @@ class RunFolder:
             return (model.get("named_parts") or {}).get("names") or ()
 
     def save_parts(self, pictures: NDArray[Any]) -> None:
-        """Writes `parts.npz`: what the last model's types look like."""
-        with write_atomically(self.path / "parts.npz") as file:
+        """Writes `crops.npz`: what the last model's types lie on."""
+        with write_atomically(self.path / "crops.npz") as file:
             np.savez(file, pictures=pictures)
 
     def parts(self) -> NDArray[Any] | None:
         """Returns what `save_parts` wrote, or `None` if it is not there."""
-        with self._reading("parts.npz") as path:
+        with self._reading("crops.npz") as path:
             if not path.exists():
                 return None
             with np.load(path) as arrays:

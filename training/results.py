@@ -198,7 +198,7 @@ def write_report(
     drawn, more = (
         [
             (one.drawing.save(folder.figures / name), one.heading, one.caption)
-            for name, one in some.items()
+            for name, one in some.drawings.items()
         ]
         for some in (first, others)
     )
@@ -226,7 +226,11 @@ def write_report(
                     for name, one in reports.items()
                 },
             ),
-            viz.Section("All figures", figures=more),
+            viz.Section(
+                "All figures",
+                figures=more,
+                sentences=[(text, False) for text in others.left_out],
+            ),
             viz.Section(
                 "Settings",
                 table=(

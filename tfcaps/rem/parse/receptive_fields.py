@@ -69,6 +69,17 @@ class ReceptiveFields:
         return bool(len(np.unique(self.boxes, axis=0)) > 1 and not whole.any())
 
     @property
+    def regions(self) -> "ReceptiveFields":
+        """What stands for the children in a picture: fields, or `cells`.
+
+        Cells do where there is a grid, and fields tell no place, because all
+        children see the same, or some the whole image.
+        """
+        if self.is_local or min(self.grid[:2]) == 1:
+            return self
+        return self.cells
+
+    @property
     def cells(self) -> "ReceptiveFields":
         """The same children, each with the cell of the image at its place.
 
