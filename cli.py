@@ -3,6 +3,8 @@
 import argparse
 import contextlib
 import importlib.util
+import io
+import json
 import logging
 import os
 import signal
@@ -52,10 +54,15 @@ def _is_installed(module: str) -> bool:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that takes no shortened flags and whose errors are one line."""
+    """A parser that takes no shortened flags and whose errors are one line.
 
-    def __init__(self, **options: Any):
-        super().__init__(allow_abbrev=False, **options)
+    Of `description` it shows the first line: a module gives its docstring,
+    which is `None` under `python -OO`.
+    """
+
+    def __init__(self, description: str | None, **options: Any):
+        first = (description or "").partition("\n")[0]
+        super().__init__(allow_abbrev=False, description=first, **options)
 
     def error(self, message: str) -> NoReturn:
         sentence = " ".join(message.split())
@@ -74,6 +81,9 @@ def run_command(
     is a bug and keeps its traceback.
     """
     options = parser.parse_args(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A file name may have what the terminal cannot show.
+        sys.stdout.reconfigure(errors="backslashreplace")
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         # As Python has it, for the clean end below.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -160,7 +170,13 @@ def start_quietly(backend: str | None = None) -> None:
     """
     if backend is not None:
         os.environ["KERAS_BACKEND"] = backend
-    if os.environ.get("KERAS_BACKEND") == "jax":
+    name = _backend()
+    if name not in ("jax", "tensorflow"):
+        raise UserError(
+            f"tfcaps runs on TensorFlow or JAX, and Keras is set to {name!r}: "
+            "set the environment variable KERAS_BACKEND to tensorflow or jax."
+        )
+    if name == "jax":
         check_installed(jax="jax")
         return
     check_installed(tensorflow="tensorflow")
@@ -177,6 +193,18 @@ def start_quietly(backend: str | None = None) -> None:
     warnings.formatwarning = lambda message, *_, **__: f"{message}\n"
     # Each model that is measured traces functions of its own.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
+
+
+def _backend() -> str:
+    """Returns the name of the backend that Keras is going to take."""
+    if name := os.environ.get("KERAS_BACKEND"):
+        return name
+    home = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras")
+    try:
+        settings = json.loads((home / "keras.json").read_text("utf-8"))
+        return str(settings["backend"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "tensorflow"  # as Keras does
 
 
 @contextlib.contextmanager

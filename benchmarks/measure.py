@@ -72,8 +72,7 @@ class Row(NamedTuple):
 
 def results_parser(name: str, description: str | None) -> Parser:
     """Returns the parser of a benchmark, which knows where results go."""
-    first = (description or "").partition("\n")[0]
-    parser = Parser(prog=f"benchmarks/{name}.py", description=first)
+    parser = Parser(prog=f"benchmarks/{name}.py", description=description)
     parser.add_argument(
         "--out",
         type=Path,

@@ -35,7 +35,8 @@ PAGE = seeds.Page(
         ("a plain CNN, %", "{plain}"),
         ("leaves", "{leaves:.2f}"),
         ("at most ten, %", "{ten:.1f}"),
-        ("necessity", "{necessity:.3f}"),
+        ("answer changes", "{changes}"),
+        ("changes or halves", "{necessity:.3f}"),
         ("of others active", "{active:.3f}"),
         ("of random", "{random:.3f}"),
         ("sufficiency", "{sufficiency:.3f}"),
@@ -47,7 +48,10 @@ PAGE = seeds.Page(
         ("types exchanged, %", "{exchanged:.2f}"),
     ),
     ("data", "seed", "orphan"),
-    lambda row: [{"plain": "–", **row, **trees} for trees in row["trees"]],
+    # Older runs have no `changes`.
+    lambda row: [
+        {"plain": "–", "changes": "–", **row, **trees} for trees in row["trees"]
+    ],
 )
 
 
@@ -69,6 +73,7 @@ def make_parser() -> Parser:
 def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     """Trains the networks of a seed, and measures them."""
     import tfcaps
+    from tfcaps.files import save_atomically
     from training import datasets
 
     tfcaps.keep_memory()
@@ -87,7 +92,7 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
             train(each, data, options, seed)
         if file:
             file.parent.mkdir(parents=True, exist_ok=True)
-            each.save_weights(file)
+            save_atomically(each.save_weights, file)
         told = each.predict(data.test.images[:], verbose=0)
         right = round(seeds.right(told, data.test.labels), 2)
         rights["right" if each is network else "plain"] = right
@@ -206,6 +211,7 @@ def of_trees(network: Any, data: Any, orphan: float) -> dict[str, Any]:
         "leaves": float(found.leaves.mean()),
         "ten": 100 * float(np.mean(found.leaves <= 10)),
         "used": int(np.sum(found.slots.mean(axis=0) > 0.01)),
+        "changes": round(used.answer_changes["zero"], 3),
         "necessity": used.necessity["zero"],
         "active": used.necessity_active["zero"],
         "random": used.necessity_random["zero"],

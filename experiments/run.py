@@ -36,9 +36,7 @@ _COMMAND = Path(__file__).parents[1] / "training" / "run.py"
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = Parser(
-        prog="experiments/run.py", description=__doc__.splitlines()[0]
-    )
+    parser = Parser(prog="experiments/run.py", description=__doc__)
     add = parser.add_argument
     add("name", nargs="?", choices=NAMES, help="the experiment to run")
     add(

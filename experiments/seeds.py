@@ -68,10 +68,9 @@ class Page(NamedTuple):
             self.write(options.to)
 
 
-def make_parser(name: str, about: str) -> Parser:
+def make_parser(name: str, about: str | None) -> Parser:
     """Returns the parser of a script, which knows seeds and where rows go."""
-    first = about.partition("\n")[0]
-    parser = Parser(prog=f"experiments/{name}.py", description=first)
+    parser = Parser(prog=f"experiments/{name}.py", description=about)
     add = parser.add_argument
     add("--seeds", type=int, nargs="+", required=True)
     add("--to", type=Path, default=FOLDER, metavar="FOLDER")
@@ -82,13 +81,15 @@ def kept(folder: Path | None, name: str, make: Callable[[], Any]) -> Any:
     """Returns a trained network, saved in a folder by this run or a former."""
     import keras
 
+    from tfcaps.files import save_atomically
+
     path = folder and folder / f"{name}.keras"
     if path and path.exists():
         return keras.models.load_model(path, compile=False)
     network = make()
     if path:
         path.parent.mkdir(parents=True, exist_ok=True)
-        network.save(path)
+        save_atomically(network.save, path)
     return network
 
 

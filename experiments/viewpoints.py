@@ -46,9 +46,7 @@ _COLUMNS = (
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = Parser(
-        prog="experiments/viewpoints.py", description=__doc__.splitlines()[0]
-    )
+    parser = Parser(prog="experiments/viewpoints.py", description=__doc__)
     parser.add_argument("models", nargs="+", type=Path, metavar="FILE.keras")
     parser.add_argument("--samples", type=at_least_one, default=1000)
     parser.add_argument(

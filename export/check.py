@@ -19,7 +19,7 @@ from cli import Parser, UserError, check_installed, run_loading, start_quietly
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = Parser(prog="export/check.py", description=__doc__.splitlines()[0])
+    parser = Parser(prog="export/check.py", description=__doc__)
     parser.add_argument(
         "folder", type=Path, help="folder of a version, such as served/NAME/1"
     )

@@ -34,7 +34,7 @@ Array = NDArray[Any]
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = Parser(prog="client.py", description=__doc__.splitlines()[0])
+    parser = Parser(prog="client.py", description=__doc__)
     add = parser.add_argument
     add("pictures", nargs="+", type=Path, help="files of pictures")
     add("--invert", action="store_true", help="swap dark and bright")

@@ -26,6 +26,7 @@ from cli import (
     start_quietly,
 )
 from markdown_table import table
+from training.names import existing
 
 # Formats, and the modules of their extras of the same name. TensorFlow writes
 # all of them.
@@ -48,12 +49,12 @@ COLUMNS = (
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = Parser(prog="export/run.py", description=__doc__.splitlines()[0])
+    parser = Parser(prog="export/run.py", description=__doc__)
     add = parser.add_argument
     add(
         "--run",
         required=True,
-        type=Path,
+        type=existing,
         help="run folder, or any .keras file of a capsule network",
     )
     add("--to", required=True, type=Path, help="folder of the served models")

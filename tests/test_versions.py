@@ -1,16 +1,21 @@
 """What the package does beside capsules: versions, files, memory."""
 
 import ctypes
+import json
+import os
+import re
 import resource
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import keras
 import pytest
 
 import tfcaps
-from tfcaps import memory, versions
-from tfcaps.files import write_atomically
+from tfcaps import files, memory, versions
+from tfcaps.files import save_atomically, write_atomically
 
 ROOT = Path(__file__).parents[1]
 
@@ -55,6 +60,32 @@ def test_another_keras_or_a_missing_backend_is_named(keras, said, tmp_path):
     assert done.stderr.endswith(f"\nImportError: {said}\n")
 
 
+NOT_OURS = "tfcaps runs on TensorFlow or JAX, and Keras is set to {!r}"
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "by_file"),
+    [
+        (("-c", "import tfcaps"), "openvino", False),
+        (("-c", "import tfcaps"), "torch", True),
+        (("training/run.py", "--rem"), "torch", False),
+        (("training/run.py", "--rem"), "openvino", True),
+    ],
+)
+def test_another_backend_is_named(line, name, by_file, tmp_path):
+    (tmp_path / "keras.json").write_text(json.dumps({"backend": name}))
+    env = {"KERAS_HOME": str(tmp_path)} if by_file else {"KERAS_BACKEND": name}
+    done = subprocess.run(
+        [sys.executable, *line],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"], **env},
+    )
+    assert done.returncode == (1 if line[0] == "-c" else 2)
+    assert NOT_OURS.format(name) in done.stderr.splitlines()[-1]
+
+
 def test_a_file_takes_the_place_of_the_old_one(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("old")
@@ -74,6 +105,35 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path):
             raise RuntimeError("half way")
     assert path.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["a.bin"]
+
+
+@pytest.mark.parametrize("name", ["a.keras", "a.weights.h5"])
+def test_a_full_disk_is_an_error_that_names_the_file(name, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(b"old")
+    model = keras.Sequential([keras.Input((9,)), keras.layers.Dense(99)])
+    save = model.save if name == "a.keras" else model.save_weights
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(OSError, match=re.escape(str(path))):
+            save_atomically(save, path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path.read_bytes() == b"old" and len([*tmp_path.iterdir()]) == 1
+    save_atomically(save, path)
+    model.load_weights(path)
+
+
+def test_a_name_that_is_no_utf_8_is_written_as_an_escape(tmp_path):
+    with write_atomically(tmp_path / "a.txt", "w") as file:
+        file.write(os.fsdecode(b"caf\xe9"))
+    assert (tmp_path / "a.txt").read_bytes() == rb"caf\udce9"
+
+
+def test_windows_opens_no_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "os", SimpleNamespace(name="nt"))
+    files.flush(tmp_path)
 
 
 GLIBC = sys.platform == "linux" and hasattr(

@@ -1,22 +1,22 @@
 """Writing files that appear complete or not at all."""
 
+import io
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 
-def put_in_place(staged: Path, path: Path) -> None:
-    """Renames a file that is complete, also if the power fails next."""
-    flush(staged)
-    os.replace(staged, path)
-    flush(path.parent)
-
-
 def flush(path: Path) -> None:
-    """Brings a file, or what a folder lists, to the disk."""
+    """Brings a file, or what a folder lists, to the disk.
+
+    On Windows this is left to the system, which opens no folder and flushes no
+    file that is open for reading.
+    """
+    if os.name == "nt":
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -30,17 +30,61 @@ def write_atomically(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
 
     Args:
         path: Where the file shall appear. Its folder must exist.
-        mode: `"wb"` or `"w"` (UTF-8). Defaults to `"wb"`.
+        mode: `"wb"` or `"w"` (UTF-8; of a file name that is not, what UTF-8
+            does not have is written as an escape). Defaults to `"wb"`.
+
+    Raises:
+        OSError: If it cannot be written, as on a full disk. It names `path`.
     """
-    encoding = None if "b" in mode else "utf-8"
-    descriptor, staged = tempfile.mkstemp(
-        dir=path.parent, prefix=f".{path.name}-"
-    )
+    text = {} if "b" in mode else {"encoding": "utf-8"}
+    if text:
+        text["errors"] = "backslashreplace"
+    staged = None
     try:
-        with open(descriptor, mode, encoding=encoding) as file:
+        descriptor, staged = tempfile.mkstemp(
+            dir=path.parent, prefix=f".{path.name}-"
+        )
+        with open(descriptor, mode, **text) as file:
             yield file
         os.chmod(staged, 0o644)  # mkstemp makes files private
-        put_in_place(Path(staged), path)
-    except BaseException:
-        Path(staged).unlink(missing_ok=True)
+        # In this order, so that it is complete also if the power fails.
+        flush(Path(staged))
+        os.replace(staged, path)
+        flush(path.parent)
+    except BaseException as error:
+        if staged is not None:
+            Path(staged).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno is not None:
+            error.filename = error.filename or str(path)
         raise
+
+
+class _Memory(io.BytesIO):
+    """A file in memory that has a name, whose ending Keras wants to see."""
+
+    def __init__(self, name: str):
+        super().__init__()
+        self.name = name
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def save_atomically(save: Callable[[Any], None], path: Path) -> None:
+    """Saves by a model's `save` or `save_weights`, complete or not at all.
+
+    The file is made in memory: HDF5 that runs out of disk ends the process
+    with a segmentation fault.
+
+    Args:
+        save: `model.save` or `model.save_weights`.
+        path: Where the file shall appear, ending in `.keras` or `.weights.h5`.
+            Its folder must exist.
+
+    Raises:
+        OSError: If it cannot be written, as on a full disk. It names `path`.
+    """
+    memory = _Memory(path.name)
+    save(memory)
+    with write_atomically(path) as file:
+        file.write(memory.getbuffer())

@@ -12,7 +12,7 @@ from keras import ops
 
 from cli import UserError
 from tfcaps import rem
-from tfcaps.files import put_in_place, write_atomically
+from tfcaps.files import save_atomically, write_atomically
 from training import devices
 from training.batches import Batches, measured_at_once
 from training.folder import RunFolder
@@ -84,11 +84,9 @@ class BackUp(keras.callbacks.Callback):
 
 def save_weights(model: keras.Model, path: Path) -> None:
     """Writes weights and optimiser, complete or not at all."""
-    staged = path.with_name(f".{path.name}")
     # Writing makes variables, which concern no other process.
     with devices.alone():
-        model.save_weights(staged)
-    put_in_place(staged, path)
+        save_atomically(model.save_weights, path)
 
 
 class StopIfNotFinite(keras.callbacks.Callback):

@@ -28,6 +28,7 @@ from training.figures import (
 )
 from training.folder import RunFolder
 from training.images import Array, Images
+from training.names import as_text
 
 # Pictures that are drawn; more would be too small to read.
 PANELS = 12
@@ -83,8 +84,7 @@ class Answer(NamedTuple):
         return (
             f"{one_line(told['class'])} (length {told['length']:.2f}), then "
             f"{one_line(told['runner_up'])} ({told['runner_up_length']:.2f}): "
-            "margin "
-            f"{self.margin}"
+            f"margin {self.margin}"
         )
 
 
@@ -99,7 +99,12 @@ def explain(options: argparse.Namespace) -> None:
         pictures, shape, skip_broken=options.skip_broken
     )
     sentences = [*((text, True) for text in unread), *sentences]
-    answers = ask(folder, model, pictures, images)
+    trees = rem.trees(
+        model,
+        Batches(images, np.zeros(len(images), int), batch_size=256),
+        couplings=False,
+    )
+    answers = ask(folder, model, pictures, trees)
     few = len(answers) <= PANELS
     for a in answers if few else ():
         print(f"{a.picture.path}: {a}")
@@ -113,11 +118,11 @@ def explain(options: argparse.Namespace) -> None:
         print(sentence)
     out = options.out or options.run / "explained"
     out.mkdir(parents=True, exist_ok=True)
-    order = sorted(range(len(answers)), key=lambda k: not answers[k].is_wrong)
-    places = order[:PANELS]
-    drawn = [answers[k] for k in places]
+    places = sorted(range(len(answers)), key=lambda k: not answers[k].is_wrong)
+    places = places[:PANELS]
+    drawn, rows = [answers[k] for k in places], np.array(places)
     figures = _draw(
-        folder, model, images[np.array(places)], drawn, out, meaning
+        folder, model, images[rows], trees[rows], drawn, out, meaning
     )
     written = _write(out, folder, answers, figures, sentences, meaning)
     for path, heading, _ in figures if few else ():
@@ -141,10 +146,10 @@ def find(
     """
     found: dict[Path, Picture] = {}
     unread: list[str] = []
-    of_folders = {name.replace("/", "-"): name for name in classes}
+    of_folders = {as_text(name).replace("/", "-"): name for name in classes}
     for path in paths:
         if not path.is_dir():
-            found.setdefault(path, Picture(path, path.name))
+            found.setdefault(path, Picture(path, as_text(path.name)))
             continue
         folders = [path, *sorted(p for p in path.rglob("*") if p.is_dir())]
         inside = [file for one in folders for file in pixels.files_in(one)]
@@ -154,15 +159,15 @@ def find(
             raise UserError(f"there is no picture in the folder {path}{why}")
         unread += [told] if told else []
         for file in inside:
-            name = file.relative_to(path).as_posix()
+            name = as_text(file.relative_to(path).as_posix())
             inner = file.parent.name if file.parent != path else ""
-            truth = of_folders.get(inner)
+            truth = of_folders.get(as_text(inner))
             found.setdefault(file, Picture(file, name, truth))
     names = collections.Counter(picture.name for picture in found.values())
     pictures = [
         picture
         if names[picture.name] == 1
-        else picture._replace(name=picture.path.as_posix())
+        else picture._replace(name=as_text(picture.path.as_posix()))
         for picture in found.values()
     ]
     return pictures, unread
@@ -220,27 +225,18 @@ def ask(
     folder: RunFolder,
     model: keras.Model,
     pictures: Sequence[Picture],
-    images: Images,
+    trees: rem.Trees,
 ) -> list[Answer]:
-    """Returns the answers to pictures, of rounded couplings."""
+    """Returns the answers to pictures, from their trees."""
     fields, blueprints = rem.receptive_fields(model), rem.blueprints(model)
-    sizes = np.array([picture.size for picture in pictures])
-    records: list[dict[str, Any]] = []
-    for trees in rem.iter_trees(
-        model,
-        Batches(images, np.zeros(len(images), int), batch_size=256),
-        folder.config.levels,
-        mode=folder.config.mode,
-        couplings=False,
-    ):
-        records += rem.tree_records(
-            trees,
-            fields,
-            class_names=folder.class_names(),
-            type_names=names_of_types(folder, trees.num_types),
-            blueprints=blueprints,
-            sizes=sizes[len(records) : len(records) + len(trees)],
-        )
+    records = rem.tree_records(
+        trees,
+        fields,
+        class_names=folder.class_names(),
+        type_names=names_of_types(folder, trees.num_types),
+        blueprints=blueprints,
+        sizes=np.array([picture.size for picture in pictures]),
+    )
     return list(map(Answer, pictures, records))
 
 
@@ -272,6 +268,7 @@ def _draw(
     folder: RunFolder,
     model: keras.Model,
     images: Array,
+    trees: rem.Trees,
     answers: Sequence[Answer],
     out: Path,
     meaning: str,
@@ -291,6 +288,7 @@ def _draw(
         folder,
         model,
         images,
+        trees,
         names,
         labels,
         [p.name for p in pictures],
@@ -308,7 +306,7 @@ def _draw(
         files.append((path, heading, caption.strip()))
     drawing = viz.tree_fields(
         images,
-        rem.trees(model, images, folder.config.levels, mode=folder.config.mode),
+        trees,
         rem.receptive_fields(model),
         titles=[
             f"{a.picture.name}{f' ({a.mark})' if a.is_wrong else ''}: {a}"

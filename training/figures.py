@@ -1,4 +1,9 @@
-"""The figures of reports; what they say stands in `figures.toml`."""
+"""The figures of reports; what they say stands in `figures.toml`.
+
+An image has one tree in all of them: that of couplings as they are, with which
+the network is used, and its trees are measured. Rounded couplings are those of
+the dictionaries alone, the paper's keys.
+"""
 
 import json
 import tomllib
@@ -18,7 +23,6 @@ from tfcaps.rem.maps import saliency_map
 from tfcaps.rem.parse.records import length_meaning, margin_text
 from tfcaps.viz.letters import one_line
 from training.batches import Batches
-from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder
 from training.images import Array, Floats, Split
@@ -149,9 +153,7 @@ def of_dictionaries(
     return found
 
 
-def of_models(
-    models: Mapping[str, keras.Model], config: Config, data: Data
-) -> Figures:
+def of_models(models: Mapping[str, keras.Model], data: Data) -> Figures:
     """Returns the figures for which models look at test images."""
     images, classes = data.test
     names = data.class_names
@@ -159,14 +161,12 @@ def of_models(
     first = first[:_CLASSES]
     rows = np.union1d(first, np.arange(min(_AVERAGED, len(classes))))
     each = {
-        TITLES[name]: rem.trees(
-            model, images[rows], config.levels, mode=config.mode
-        )
+        TITLES[name]: rem.trees(model, images[rows])
         for name, model in models.items()
     }
     title, trees = list(each.items())[-1]
     of_each = np.searchsorted(rows, first)
-    found = right_and_wrong(models, config, data)
+    found = right_and_wrong(models, data)
     if trees.has_places:
         maps = {
             TITLES[name]: {
@@ -208,9 +208,7 @@ def of_models(
     return found
 
 
-def right_and_wrong(
-    models: Mapping[str, keras.Model], config: Config, data: Data
-) -> Figures:
+def right_and_wrong(models: Mapping[str, keras.Model], data: Data) -> Figures:
     """Returns the figures of the last model's trees, image by image.
 
     Right ones come first, in any order; then wrong ones, those of the largest
@@ -220,11 +218,7 @@ def right_and_wrong(
     name, model = list(models.items())[-1]
     images, labels = drawn(data, _DRAWN)
     trees = rem.trees(
-        model,
-        Batches(images, labels, batch_size=256),
-        config.levels,
-        mode=config.mode,
-        couplings=False,
+        model, Batches(images, labels, batch_size=256), couplings=False
     )
     lengths, names = trees.lengths, data.class_names
     right = trees.predicted == labels
@@ -319,7 +313,7 @@ def named_trees(
     known = labels[rows].tolist()
     meaning = length_meaning(rem.blueprints(model))
     drawings = draw_named_trees(
-        folder, model, images[rows], data.class_names, known
+        folder, model, images[rows], trees[rows], data.class_names, known
     )
     for k, drawing in enumerate(drawings, 1):
         like = "named_tree" if k == 1 else "another_named_tree"
@@ -331,6 +325,7 @@ def draw_named_trees(
     folder: RunFolder,
     model: keras.Model,
     images: Floats,
+    trees: rem.Trees,
     classes: Sequence[str],
     labels: Sequence[int | None],
     titles: Sequence[str] | None = None,
@@ -340,7 +335,6 @@ def draw_named_trees(
 
     Titles are what images are called; aspects are those of their pixels.
     """
-    trees = rem.trees(model, images, couplings=False)
     if not trees.has_places:
         return []
     names = names_of_types(folder, trees.num_types)
@@ -384,12 +378,7 @@ def names_of_types(folder: RunFolder, count: int) -> list[str]:
 
     A kind is that of the part on which most of a type's leaves lie.
     """
-    try:
-        text = (folder.path / "rem.json").read_text("utf-8")
-        model = json.loads(text)["models"][folder.config.model_names[-1]]
-        kinds = model["named_parts"]["names"] or ()
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        kinds = ()  # of an older version
+    kinds = folder.kinds_of_types()
     by_hand = names_by_hand(folder)
     if max(by_hand, default=0) >= count:
         raise UserError(

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import platform
@@ -9,7 +10,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cli import UserError, read_model
-from tfcaps.files import put_in_place, write_atomically
-from tfcaps.rem import Report
+from tfcaps.files import save_atomically, write_atomically
+from tfcaps.rem import CouplingDictionary, Report
 from training import devices
-from training.configs import GONE, Config, config_from
+from training.configs import Config, config_from, settings_of
 
 _PACKAGES = (
     "keras numpy tensorflow tensorflow-cpu tensorflow-model-optimization "
@@ -39,27 +40,65 @@ class RunFolder:
     def __init__(self, path: Path, config: Config):
         self.path = path
         self.config = config
-        self.figures = path / "figures"
-        self.served = path / "served"
 
-    def create(self) -> None:
-        """Makes the folder, which says how the run is set up, or nothing."""
-        if self.path.exists():
-            raise UserError(
-                f"{self.path} exists and is not overwritten; give another "
-                "--out, or --resume to go on with that run."
-            )
+    @property
+    def figures(self) -> Path:
+        return self.path / "figures"
+
+    @property
+    def served(self) -> Path:
+        return self.path / "served"
+
+    def create(self, others: Iterable[Path] = ()) -> None:
+        """Makes the folder, which says how the run is set up, or nothing.
+
+        If there is one of its name, it gets the first free one of `others`.
+        """
+        names = itertools.chain([self.path], others)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             prefix = f".{self.path.name}-"
             staged = Path(tempfile.mkdtemp(dir=self.path.parent, prefix=prefix))
-            folder = RunFolder(staged, self.config)
-            folder.write_json("config.json", dataclasses.asdict(self.config))
-            folder.write_json("environment.json", environment())
-            staged.chmod(0o755)  # mkdtemp makes folders private
-            staged.rename(self.path)
+            try:
+                folder = RunFolder(staged, self.config)
+                settings = dataclasses.asdict(self.config)
+                folder.write_json("config.json", settings)
+                folder.write_json("environment.json", environment())
+                staged.chmod(0o755)  # mkdtemp makes folders private
+                taken = next((n for n in names if _rename(staged, n)), None)
+            finally:
+                shutil.rmtree(staged, ignore_errors=True)  # unless renamed
         except OSError as error:
             raise UserError(f"{self.path} cannot be made: {error}.") from error
+        if taken is None:
+            raise UserError(
+                f"{self.path} exists and is not overwritten; give another "
+                "--out, or --resume to go on with that run."
+            )
+        self.path = taken
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keeps other processes from going on with the run meanwhile.
+
+        The system gives the run free when this process ends, however it does.
+        On Windows, and where files cannot be locked, nobody is kept off.
+
+        Raises:
+            UserError: If another process holds it.
+        """
+        with _locked(self.path / "config.json") as is_free:
+            if not is_free:
+                raise UserError(
+                    f"another process is working on the run in {self.path}; "
+                    "wait until it ends, or stop it."
+                )
+            # What a killed process was writing, wherever in the run.
+            for leftover in list(self.path.rglob(".*-*")):
+                if _LEFTOVER.fullmatch(leftover.name):
+                    shutil.rmtree(leftover, ignore_errors=True)
+                    leftover.unlink(missing_ok=True)
+            yield
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
@@ -83,13 +122,12 @@ class RunFolder:
         about = path / "environment.json"
         if not (path / "rem.json").exists():
             settings = json.loads((path / "config.json").read_text("utf-8"))
-            for name in settings.keys() & GONE.keys():
-                if settings[name] != GONE[name]:
-                    raise UserError(
-                        f"the run in {path} has {name}={settings[name]!r}, and "
-                        f"this version trains with nothing but {GONE[name]!r}; "
-                        "use the version that environment.json names."
-                    )
+            if missing := sorted(settings_of().keys() - settings.keys()):
+                raise UserError(
+                    f"the run in {path} was begun by a version that did not "
+                    f"have {', '.join(missing)}; use that, which "
+                    "environment.json names."
+                )
             begun = keras.backend.backend()
             if about.exists():
                 begun = json.loads(about.read_text("utf-8"))["backend"]
@@ -98,12 +136,6 @@ class RunFolder:
                     f"the run in {path} was begun on {begun}, where random "
                     f"numbers differ; set KERAS_BACKEND={begun}."
                 )
-        # What a killed process was writing, wherever in the run.
-        for leftover in list(path.rglob(".*-*")):
-            if _LEFTOVER.fullmatch(leftover.name):
-                shutil.rmtree(leftover, ignore_errors=True)
-                if leftover.is_file():
-                    leftover.unlink()
         if not about.exists():
             folder.write_json("environment.json", environment())
         return folder
@@ -119,10 +151,8 @@ class RunFolder:
 
     def save_model(self, name: str, model: keras.Model) -> None:
         """Writes a model without its optimiser, complete or not at all."""
-        path = self.model_path(name)
-        staged = path.with_name(f".staged-{path.name}")
-        keras.Model(model.input, model.output, name=model.name).save(staged)
-        put_in_place(staged, path)
+        network = keras.Model(model.input, model.output, name=model.name)
+        save_atomically(network.save, self.model_path(name))
 
     def load_model(self, name: str) -> keras.Model:
         """Returns a model that `save_model` wrote."""
@@ -139,6 +169,18 @@ class RunFolder:
         """Returns what `save_data` wrote."""
         with self._reading("data.json") as path:
             return list(json.loads(path.read_text("utf-8"))["classes"])
+
+    def kinds_of_types(self) -> Sequence[str | None]:
+        """Returns the kind of part that each type of the last model names.
+
+        Nothing if that is not measured yet, or was not in an older version.
+        """
+        if not (self.path / "rem.json").exists():
+            return ()
+        with self._reading("rem.json") as path:
+            models = json.loads(path.read_text("utf-8"))["models"]
+            model = models[self.config.model_names[-1]]
+            return (model.get("named_parts") or {}).get("names") or ()
 
     def save_parts(self, pictures: NDArray[Any]) -> None:
         """Writes `crops.npz`: what the last model's types lie on."""
@@ -166,6 +208,41 @@ class RunFolder:
         except (ValueError, OSError, KeyError, TypeError, BadZipFile) as error:
             raise UserError(f"{path} cannot be read: {error}.") from error
 
+    def save_report(
+        self, name: str, report: Report, tests: Mapping[str, Any]
+    ) -> None:
+        """Writes what was measured of a model, until `rem.json` has it all.
+
+        `tests` are what was measured besides, by test set.
+        """
+        self._save_dictionaries(name, report)
+        measures = {**report.to_dict(), "tests": tests}
+        self.write_json(f"measured-{name}.json", measures)
+
+    def read_report(self, name: str) -> tuple[Report, dict[str, Any]] | None:
+        """Returns what was measured of a model, and what besides.
+
+        `None` if that is not there, or another version measured other things.
+        """
+        alone, whole = (
+            self.path / f"{stem}.json" for stem in (f"measured-{name}", "rem")
+        )
+        try:
+            if alone.exists():
+                measures = json.loads(alone.read_text("utf-8"))
+            else:
+                models = json.loads(whole.read_text("utf-8"))["models"]
+                measures = models[name]
+            trees, types = (
+                CouplingDictionary.load(path) if path.exists() else None
+                for path in self._dictionary_paths(name)
+            )
+            if trees is None:
+                return None
+            return Report.from_dict(measures, trees, types), measures["tests"]
+        except (FileNotFoundError, KeyError, TypeError, ValueError):
+            return None
+
     def save_reports(
         self,
         reports: Mapping[str, Report],
@@ -175,22 +252,46 @@ class RunFolder:
         """Writes `rem.json`, and the dictionaries of each model.
 
         `tests` are what was measured besides, by model and test set. Where the
-        `seconds` of the run are not known, they are those of the file.
+        `seconds` of the run are not known, they are those of the file. What is
+        there already is left as it is.
         """
-        result = self.path / "rem.json"
-        if seconds is None and result.exists():
-            seconds = json.loads(result.read_text("utf-8"))["seconds"]
-        models = {}
-        for name, report in reports.items():
-            models[name] = {**report.to_dict(), "tests": tests[name]}
-            is_main = name == self.config.model_names[-1]
-            prefix = "" if is_main else f"{name}_"
-            report.dictionary.save(self.path / f"{prefix}dictionary.npz")
-            if report.type_dictionary is not None:
-                types = self.path / f"{prefix}dictionary_types.npz"
-                report.type_dictionary.save(types)
-        # The last file: where it is, everything is.
-        self.write_json("rem.json", {"seconds": seconds, "models": models})
+        result, before = self.path / "rem.json", {}
+        if result.exists():
+            before = json.loads(result.read_text("utf-8"))
+        if seconds is None:
+            seconds = before.get("seconds")
+        models = {
+            name: {**report.to_dict(), "tests": tests[name]}
+            for name, report in reports.items()
+        }
+        content = {"seconds": seconds, "models": models}
+        if before != json.loads(json.dumps(content)):
+            for name, report in reports.items():
+                self._save_dictionaries(name, report)
+            # The last file: where it is, everything is.
+            self.write_json("rem.json", content)
+        for name in reports:
+            (self.path / f"measured-{name}.json").unlink(missing_ok=True)
+
+    def _save_dictionaries(self, name: str, report: Report) -> None:
+        trees = report.dictionary, report.type_dictionary
+        paths = self._dictionary_paths(name)
+        for each, path in zip(trees, paths, strict=True):
+            if each is not None:
+                each.save(path)
+
+    def _dictionary_paths(self, name: str) -> tuple[Path, Path]:
+        """Returns the files of a model's trees, and of their types."""
+        prefix = "" if name == self.config.model_names[-1] else f"{name}_"
+        stem = f"{prefix}dictionary"
+        return self.path / f"{stem}.npz", self.path / f"{stem}_types.npz"
+
+    def has_report(self) -> bool:
+        """Tells whether `report.html` shows what was measured last."""
+        page = self.path / "report.html"
+        shown = [self.path / name for name in ("rem.json", "names.json")]
+        times = [path.stat().st_mtime for path in shown if path.exists()]
+        return page.exists() and page.stat().st_mtime >= max(times, default=0)
 
     def append_metrics(self, row: dict[str, Any]) -> None:
         """Adds a row to `metrics.jsonl`, which appears complete."""
@@ -214,6 +315,43 @@ class RunFolder:
         with write_atomically(self.path / name, "w") as file:
             json.dump(content, file, indent=2)
             file.write("\n")
+
+
+def _rename(staged: Path, path: Path) -> bool:
+    """Renames a folder, and tells whether the name was free."""
+    if path.exists():
+        return False
+    try:
+        staged.rename(path)
+    except OSError:
+        if path.exists():  # another run was quicker
+            return False
+        raise
+    return True
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[bool]:
+    """Locks a file, and gives whether no other process has locked it."""
+    if os.name == "nt":
+        yield True
+        return
+    import fcntl
+
+    # File systems on a network lock only what may be written.
+    mode = os.O_RDWR if os.access(path, os.W_OK) else os.O_RDONLY
+    descriptor = os.open(path, mode)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        except OSError:
+            pass  # a file system without locks
+        yield True
+    finally:
+        os.close(descriptor)
 
 
 def environment() -> dict[str, Any]:

@@ -27,8 +27,7 @@ _SETTINGS = "dataset epochs rem_epochs warm_start data_seed seed".split()
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    about = __doc__.splitlines()[0]
-    parser = Parser(prog="training/pretrained.py", description=about)
+    parser = Parser(prog="training/pretrained.py", description=__doc__)
     parser.add_argument("run", type=Path, help="folder of a run with --rem")
     return parser
 
@@ -65,7 +64,13 @@ def main(options: argparse.Namespace) -> None:
 
 def pack(model: Path, path: Path) -> None:
     """Compresses a `.keras` file, which Keras does not, and reads as well."""
-    with zipfile.ZipFile(model) as old, zipfile.ZipFile(path, "w") as new:
+    from tfcaps.files import write_atomically
+
+    with (
+        zipfile.ZipFile(model) as old,
+        write_atomically(path) as file,
+        zipfile.ZipFile(file, "w") as new,
+    ):
         for name in old.namelist():
             # Without the time, the same run makes the same file.
             entry = zipfile.ZipInfo(name)

@@ -8,6 +8,7 @@ class, draws them, and exports the stripped model for TensorFlow Serving.
 """
 
 import argparse
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,7 @@ if __name__ == "__main__":
 from cli import Parser, UserError, check_installed, run_loading
 from training import models, sources
 from training.configs import GROUPS, add_flags
+from training.names import existing
 
 _EPILOG = """\
 examples:
@@ -63,7 +65,7 @@ def make_parser() -> Parser:
     add = parser.add_argument_group("the run").add_argument
     add(
         "--out",
-        type=Path,
+        type=existing,
         metavar="FOLDER",
         help="run folder, which must not exist (default: a new one in runs/)",
     )
@@ -90,6 +92,10 @@ def check(options: argparse.Namespace) -> None:
             for name, one in known.items():
                 print(f"{name:{width}}  {one.about}")
             raise SystemExit(0)
+    for name in ("dataset", "data_dir", "start_from"):
+        value = getattr(options, name)
+        if value and not Path(value).exists() and existing(value).exists():
+            setattr(options, name, str(existing(value)))
     if options.dataset is not None or options.data_dir is not None:
         sources.check(
             options.dataset if options.dataset is not None else "digits",
@@ -116,7 +122,7 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Trains, measures, draws and exports, and skips what is finished."""
-    from training import datasets, defaults, devices, plan, starting
+    from training import devices, starting
 
     started = time.monotonic()
     folder = starting.open_folder(options)
@@ -124,9 +130,26 @@ def run(options: argparse.Namespace) -> None:
     strategy = devices.make_strategy(config.strategy)
     if config.deterministic:
         devices.make_deterministic()
-    is_first = devices.process() == 0
     if devices.num_processes() > 1 and options.out is None:
         raise UserError("several processes need --out, one folder for all.")
+    with contextlib.ExitStack() as held:
+        if devices.process() == 0 and options.resume and not options.dry_run:
+            held.enter_context(folder.hold())
+        _run(options, folder, strategy, started, held)
+
+
+def _run(
+    options: argparse.Namespace,
+    folder: Any,
+    strategy: Any,
+    started: float,
+    held: contextlib.ExitStack,
+) -> None:
+    """Does what `run` does, of a run that is `held` if it is resumed."""
+    from training import datasets, defaults, devices, plan, starting
+
+    config = folder.config
+    is_first = devices.process() == 0
     data = datasets.load(
         config.dataset,
         config.data_dir,
@@ -149,7 +172,9 @@ def run(options: argparse.Namespace) -> None:
     if is_first and not options.resume:
         if devices.num_processes() == 1:
             plan.cost(data, folder, strategy)
-        folder.create()
+        new = options.out is None
+        folder.create(starting.free_paths(config) if new else ())
+        held.enter_context(folder.hold())
     if is_first:
         folder.save_data(data.name, data.class_names)
     begun_before = (folder.path / "metrics.jsonl").exists()
@@ -173,12 +198,13 @@ def train_and_measure(
 
     When it has `started` is `None` if a part of it was done before.
     """
-    from training import devices, results, train
+    from training import devices, results, starting, train
     from training.tables import TITLES
 
     config = folder.config
     kept: dict[str, Any] = {}
     trained: dict[str, Any] = {}
+    failure = None
     for name in config.model_names:
         print(f"\n{TITLES[name]} on {data.name}", flush=True)
         trained[name] = train.train_model(
@@ -188,21 +214,30 @@ def train_and_measure(
             results.check_learnt(folder.read_metrics(name))
     if devices.process() == 0:
         # The other processes have nothing more to do, and wait.
-        reports, tests = results.measure(config, data, trained, kept)
+        reports, tests = results.measure(config, data, trained, kept, folder)
         kept.clear()
         seconds = None if started is None else time.monotonic() - started
         folder.save_reports(reports, tests, seconds)
         measured = results.Results(trained, reports, tests)
         if not options.bare:
-            # A decoder on frozen capsules is small enough for one process.
-            alone = config.strategy == "data-parallel"
             model = trained[config.model_names[-1]]
-            decoded = train.train_decoder(
-                model, data, folder, None if alone else strategy
-            )
-            results.show(folder, data, measured, decoded)
+            if not folder.has_report():
+                # A decoder on frozen capsules is small enough for one process.
+                alone = config.strategy == "data-parallel"
+                decoded = train.train_decoder(
+                    model, data, folder, None if alone else strategy
+                )
+                print("\ndrawing the figures of the report", flush=True)
+                results.write_report(folder, data, measured, decoded)
+            failure = results.export(folder, model.name)
         results.tell(folder, measured, has_report=not options.bare)
     devices.wait()
+    if failure is not None:
+        again = starting.how_to_resume(options, folder.path)
+        raise UserError(
+            "the network is trained and measured, and its report is drawn, but "
+            f"it was not exported: {failure} To try that again: {again}"
+        )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -193,9 +193,7 @@ def look_up(model: Mapping[str, Any], field: str) -> Any:
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = Parser(
-        prog="training/tables.py", description=__doc__.splitlines()[0]
-    )
+    parser = Parser(prog="training/tables.py", description=__doc__)
     add = parser.add_argument
     add(
         "runs",

@@ -46,6 +46,33 @@ class Endless(keras.utils.PyDataset):
         return X, Y
 
 
+class Epochs(keras.utils.PyDataset):
+    num_batches = 2
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __getitem__(self, index):
+        self.calls.append(index)
+        return X, Y
+
+    def on_epoch_begin(self):
+        self.calls.append("begin")
+
+    def on_epoch_end(self):
+        self.calls.append("end")
+
+
+def test_an_epoch_is_begun_and_ended_also_if_not_all_is_read():
+    data = Epochs()
+    batches, count = batches_of(data, 4)
+    assert (count, data.calls) == (2, [])
+    assert len([*batches]) == 2 and data.calls == ["begin", 0, 1, "end"]
+    assert next(batches_of(data, 4)[0]).x is X
+    assert data.calls[4:] == ["begin", 0, "end"]
+
+
 TAKEN = {
     "arrays": (X, Y),
     "nested lists": (X.tolist(), Y.tolist()),

@@ -46,7 +46,13 @@ def batches(*arrays):
 class Pairs(keras.utils.PyDataset):
     def __init__(self, x):
         super().__init__()
-        self.batches = batches(x, Y)
+        self.x, self.batches = x, batches(0 * x, 0 * Y)
+
+    def on_epoch_begin(self):
+        self.batches = batches(self.x, Y)
+
+    def on_epoch_end(self):
+        self.batches = batches(0 * self.x, 0 * Y)
 
     def __len__(self):
         return len(self.batches)

@@ -31,8 +31,10 @@ def run(tmp_path_factory):
     """A finished run of a network that tells its images apart."""
     model = draw_weights(tiny_capsnet(), 0, class_caps=9.0)
     labels = np.random.default_rng(1).integers(0, 3, 40)
-    report = rem.evaluate(model, (NOISE.astype("float32"), labels))
-    folder = RunFolder(tmp_path_factory.mktemp("runs") / "run", Config())
+    report = rem.evaluate(model, (NOISE.astype("float32"), labels), 2)
+    # So few levels that rounded couplings have other trees and other answers.
+    config = Config(levels=2)
+    folder = RunFolder(tmp_path_factory.mktemp("runs") / "run", config)
     folder.create()
     folder.save_data("noise", NAMES)
     folder.save_model("baseline", model)
@@ -68,9 +70,8 @@ def answers_of(run, photos):
     pictures = sorted(photos.rglob("*.png"))
     pixels = [images.read(path, "L")[None, ..., None] for path in pictures]
     small = np.concatenate([images.resize(image, 8) for image in pixels])
-    model = rem.quantize_couplings(run.load_model("baseline"), 11)
-    lengths = np.asarray(rem.capsule_outputs(model)(small / 255)["lengths"])
-    return pictures, small, lengths
+    model = run.load_model("baseline")
+    return pictures, small, np.asarray(model(small / 255))
 
 
 def test_pictures_are_named_and_drawn(run, tmp_path):
@@ -79,11 +80,19 @@ def test_pictures_are_named_and_drawn(run, tmp_path):
     with recorded() as given:
         printed = command("--run", run.path, path, other)
     assert "y.png is resized from 16x16 to 8x8 pixels" in printed
-    trees = rem.trees(run.load_model("baseline"), NOISE[:2], 11)
+    model = run.load_model("baseline")
+    trees, rounded = (rem.trees(model, NOISE[:2], few) for few in (None, 2))
+    assert np.any(trees.in_tree != rounded.in_tree)
     for k, name in enumerate("xy"):
-        assert f"{name}.png: {NAMES[trees.predicted[k]]} (length " in printed
+        found = NAMES[trees.predicted[k]], trees.lengths[k].max()
+        assert "{}.png: {} (length {:.2f})".format(name, *found) in printed
+    # One tree an image: all figures have that which was measured.
     [seen] = given["tree_fields"]
-    assert seen["trees"].leaves.tolist() == trees.leaves.tolist()
+    np.testing.assert_array_equal(seen["trees"].in_tree, trees.in_tree)
+    for k, named in enumerate(given["named_tree"]):
+        np.testing.assert_array_equal(
+            named["tree"].in_tree[0], trees.in_tree[k]
+        )
     assert seen["aspects"] == [1, 1]
     assert [one["name"] for one in given["named_tree"]] == ["x.png", "y.png"]
     assert "named_tree-2.png: y.png: why" in printed

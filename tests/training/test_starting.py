@@ -162,13 +162,42 @@ def test_a_run_goes_on_with_the_backend_it_was_begun_on(tmp_path):
     with pytest.raises(UserError, match="begun on other.*KERAS_BACKEND=other"):
         RunFolder.resume(folder.path)
     settings = folder.path / "config.json"
-    known = settings.read_text()
-    settings.write_text(json.dumps(json.loads(known) | {"rounds": 3}))
-    with pytest.raises(UserError, match="rounds=3.* nothing but 1; use"):
+    known = json.loads(settings.read_text())
+    del known["levels"]
+    settings.write_text(json.dumps(known))
+    with pytest.raises(UserError, match="did not have levels; use that, which"):
         RunFolder.resume(folder.path)
     # What is finished may be drawn and exported on any.
     (folder.path / "rem.json").write_text("{}")
     RunFolder.resume(folder.path)
+
+
+def test_runs_begun_at_once_have_a_folder_each(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = Config()
+    runs = [
+        RunFolder(next(starting.free_paths(config)), config) for _ in range(3)
+    ]
+    for run in runs:
+        run.create(starting.free_paths(config))
+    names = ["digits", "digits-2", "digits-3"]
+    assert [run.path.name for run in runs] == names
+    assert sorted(p.name for p in Path("runs").iterdir()) == names
+    with pytest.raises(UserError, match="exists and is not overwritten"):
+        RunFolder(runs[0].path, config).create()
+    assert sorted(p.name for p in Path("runs").iterdir()) == names
+
+
+def test_a_run_that_another_process_works_on_is_not_resumed(tmp_path):
+    folder = RunFolder(tmp_path / "run", Config())
+    folder.create()
+    writing = folder.path / ".rem.json-a1_b2c3d"
+    for _ in range(2):  # also when it was held and no longer is
+        with folder.hold():
+            writing.touch()
+            told = refused("--resume", "--out", folder.path)
+            assert "another process is working on the run in" in told
+            assert writing.exists()
 
 
 def test_the_hint_has_what_is_no_setting(monkeypatch):

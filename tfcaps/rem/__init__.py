@@ -1,7 +1,5 @@
 """Routing entropy minimisation: prune, decay, quantise, collect, measure."""
 
-from typing import Any
-
 from tfcaps.graphs import encoder
 from tfcaps.ops import quantize
 from tfcaps.rem.compaction.compact import compact
@@ -30,6 +28,7 @@ from tfcaps.rem.parse.trees import Edge as Edge
 from tfcaps.rem.parse.trees import ParseTree as ParseTree
 from tfcaps.rem.parse.trees import Trees, iter_trees, trees
 from tfcaps.rem.pruning.iterative import prune_iteratively
+from tfcaps.rem.pruning.keep_zeros import keep_zeros
 from tfcaps.rem.pruning.masks import sparsity
 from tfcaps.rem.pruning.pruning import (
     UpdatePruningStep,
@@ -56,6 +55,7 @@ __all__ = [
     "explanation",
     "faithfulness",
     "iter_trees",
+    "keep_zeros",
     "multiply_adds",
     "named_parts",
     "part_pictures",
@@ -73,9 +73,3 @@ __all__ = [
     "tree_records",
     "trees",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    from tfcaps.rem.deprecated import moved
-
-    return moved(name)

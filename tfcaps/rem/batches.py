@@ -63,13 +63,23 @@ def batches_of(
         count = dataset.num_batches
         if count is None:
             raise ValueError(_NEVER_ENDS)
-        return map(_batch, (dataset[index] for index in range(count))), count
+        return map(_batch, _epoch(dataset)), count
     if isinstance(dataset, Iterable) and not isinstance(dataset, (str, bytes)):
         return map(_batch, dataset), _known_count(dataset)
     raise ValueError(
         "`dataset` must be (images, labels) or an iterable of such batches. "
         f"Received: {type(dataset).__name__}."
     )
+
+
+def _epoch(dataset: keras.utils.PyDataset) -> Iterator[Any]:
+    """Yields the batches of an epoch, which begins and ends as for `fit`."""
+    dataset.on_epoch_begin()
+    try:
+        for index in range(dataset.num_batches):
+            yield dataset[index]
+    finally:
+        dataset.on_epoch_end()
 
 
 def labelled_batches(

@@ -32,8 +32,8 @@ _WIDE, _BEYOND = 66, 0.88
 _CLASSES, _LETTERS = 3, 33
 _GREY, _DARK = "#777777", "#222222"
 _NOT = "not part of it"
-# A class that is less than half as long is lost, as in `Faithfulness`.
-_LOST = 0.5
+# A class that stays may be less than half as long, as in `Faithfulness`.
+_HALF = 0.5
 # Children outside a tree are shown if they exceed this share of the image's
 # most active one, as in `Faithfulness.necessity_active`.
 _ACTIVE = 0.1
@@ -379,10 +379,10 @@ def _draw_lengths(
         small.set_title(titles[n], fontsize=9, loc="left")
         _draw_points(small, seen, some[n], size)
         if n:
-            least = _LOST * lengths[0, predicted]
-            own = lengths[n, predicted]
-            stays = own >= max(least, lengths[n].max())
-            told = "the class stays" if stays else "the class is gone"
+            stays = int(lengths[n].argmax()) == predicted
+            told = "the answer stays" if stays else "the answer changes"
+            if stays and lengths[n].max() < _HALF * lengths[0, predicted]:
+                told += ", but shorter"
             tint = "#0072B2" if stays else "#B34700"
             small.set_xlabel(told, color=tint, fontsize=8, weight="bold")
         _draw_bars(bars, lengths[n], classes, predicted)

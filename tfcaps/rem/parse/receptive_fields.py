@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfcaps.graphs import calls_of, encoder, functional, last_routed_layer
-from tfcaps.layers import ClassCaps, CompactCaps
+from tfcaps.layers import ClassCaps
 from tfcaps.routing import EMRouting
 
 Array = NDArray[Any]
@@ -149,9 +149,6 @@ def receptive_fields(model: keras.Model) -> ReceptiveFields:
     bounds = bounds.reshape(-1, 4)
     if len(arranged) == 3:
         bounds = bounds.repeat(grid[2], axis=0)
-    elif isinstance(layer, CompactCaps):
-        taken, bounds = bounds, np.tile(bounds.min(axis=0), (*arranged, 1))
-        bounds[list(layer.origins)] = taken[list(layer.sources)]
     boxes = np.concatenate([bounds[:, :2], 1 - bounds[:, 2:]], axis=1)
     boxes[~np.isfinite(boxes).all(axis=1)] = 0
     if np.any(step == 0):
