@@ -101,14 +101,18 @@ class Figures(dict[str, Shown]):
         self[name] = Shown(None, heading, told.replace("\n", " "))
 
     @property
-    def drawings(self) -> dict[str, Shown]:
-        """Those that are not empty."""
-        return {name: one for name, one in self.items() if one.drawing}
+    def drawings(self) -> dict[str, tuple[viz.Drawing, str, str]]:
+        """Drawings by name, with heading and caption."""
+        return {
+            name: (drawing, heading, caption)
+            for name, (drawing, heading, caption) in self.items()
+            if drawing is not None
+        }
 
     @property
     def left_out(self) -> list[str]:
         """A sentence for each that is empty."""
-        return [one.caption for one in self.values() if not one.drawing]
+        return [one.caption for one in self.values() if one.drawing is None]
 
 
 def of_dictionaries(
@@ -143,7 +147,7 @@ def of_dictionaries(
         each["parse_trees_types"] = last.type_dictionary
     code = int(quantize(last.tree_threshold, count, mode=config.mode))
     for name, dictionary in each.items():
-        facts = {"model": title, "grid": last.grid}
+        facts: Any = {"model": title, "grid": last.grid}
         first = [dictionary.keys(j)[:1] for j in range(len(data.class_names))]
         if any((keys > code).any() for keys in first):
             drawing = viz.most_frequent_trees(dictionary, **levels)

@@ -196,7 +196,7 @@ def test_trees_without_a_line_are_left_out_and_told(
     models, data, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(figures.rem.Trees, "parse_tree", empty_tree)
-    shown = figures.of_models(models, Config(), data)
+    shown = figures.of_models(models, data)
     trees = {"parse_tree_overall", "parse_tree_classes", "parse_tree_images"}
     assert not trees & shown.drawings.keys()
     first, *others = shown.left_out
