@@ -230,6 +230,11 @@ def test_curves_draw_a_line_for_each_model_and_skip_what_is_missing():
     assert legend[3] < bottom and left < between <= start
 
 
+def test_records_without_a_measure_are_refused():
+    with pytest.raises(ValueError, match="No record has one of test_accuracy"):
+        viz.curves([{"model": "A", "epoch": 0, "loss": 0.4}])
+
+
 def test_entropy_is_left_and_red_accuracy_right_blue_and_dashed():
     drawing = viz.tradeoff(epochs_of(4))
     left, right = drawing.axes

@@ -50,9 +50,14 @@ def curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
 
     Returns:
         A figure with a panel for each measure that some record has.
+
+    Raises:
+        ValueError: If no record has a measure.
     """
     rows = list(records)
     measured = {f: t for f, t in _PANELS.items() if _has(rows, f)}
+    if not measured:
+        raise ValueError(f"No record has one of {', '.join(_PANELS)}.")
     page, panels = in_rows(len(measured), 9.0, 0.2, 2.4, most=3, grid=True)
     names = list(dict.fromkeys(row["model"] for row in rows))
     lines = {}

@@ -166,8 +166,8 @@ def in_rows(
     **options: Any,
 ) -> tuple[Drawing, list[Axes]]:
     """Returns a drawing and so many panels, at most five in a row."""
-    columns = max(1, min(count, most))
-    rows = max(1, -(-count // columns))
+    columns = min(count, most)
+    rows = -(-count // columns)
     page, panels = figure(width, above + high * rows, rows, columns, **options)
     for panel in panels.ravel()[count:]:
         panel.set_axis_off()
@@ -176,7 +176,7 @@ def in_rows(
 
 def rows_of(panels: Sequence[Axes], most: int = 5) -> list[list[list[Artist]]]:
     """Returns the panels of `in_rows` as `Drawing.cut_grid` takes them."""
-    columns = max(1, min(len(panels), most))
+    columns = min(len(panels), most)
     cells: list[list[Artist]] = [[panel] for panel in panels]
     cells += [[]] * (-len(cells) % columns)
     return [cells[k : k + columns] for k in range(0, len(cells), columns)]

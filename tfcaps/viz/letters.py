@@ -1,6 +1,7 @@
 """Names that users give, as they can be drawn."""
 
 import functools
+import logging
 import unicodedata
 import warnings
 from collections.abc import Iterable
@@ -67,7 +68,14 @@ def _families(letters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
         if has & _among(findfont(font.name), left):
             families.append(font.name)
             left -= has
+    if families:
+        # They have no bold letters, and the others are as bold as before.
+        logging.getLogger("matplotlib.font_manager").addFilter(_is_news)
     return families, frozenset(left)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    return "Failed to find font weight" not in str(record.msg)
 
 
 def _among(path: str, letters: Iterable[str]) -> set[str]:

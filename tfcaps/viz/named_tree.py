@@ -401,5 +401,5 @@ def _draw_bars(
         style: Any = {"size": 8, "va": "bottom", "weight": weight}
         panel.text(0, n - 0.2, _short(classes[j], _LETTERS), **style)
     panel.set(xlim=(0, 1.3 * max(1.0, float(lengths.max()))))
-    panel.set(ylim=(_CLASSES - 0.5, -0.8))
+    panel.set(ylim=(_CLASSES + 0.1, -0.8))
     panel.set_axis_off()

@@ -25,8 +25,8 @@ _PAGE = Path(__file__).with_name("report.html")
 _LISTED = 3
 # Pictures stand below each other before they are smaller than this share of
 # their size, and are never smaller than that.
-_WRAPPED, _SMALLEST = 0.85, 0.6
-_LETTERS = 58  # of a line of text; rows of numbers stay whole
+_WRAPPED, _SMALLEST = 0.7, 0.6
+_LETTERS = 44  # of a line of text; rows of numbers stay whole
 
 
 class Section(NamedTuple):
@@ -131,7 +131,7 @@ def _tiles(path: Path, heading: str) -> Iterator[str]:
                 wanted = round(_WRAPPED * side)
                 yield (
                     f'<div style="width:max({share:.4f}%,'
-                    f'min(100%,{wanted}px))">'
+                    f'min(100%,{wanted}px));max-width:{side}px">'
                     f'<img alt="{heading}" style="min-width:{least}px" '
                     f'src="data:image/png;base64,{data}"></div>'
                 )
