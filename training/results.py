@@ -48,10 +48,15 @@ class Results:
     @property
     def sentences(self) -> list[str]:
         """All that is not in `reports`, in words."""
+
+        def bits(values: Mapping[str, Any]) -> str:
+            types = values.get("type_entropy_bits")
+            by_type = "" if types is None else f" by place, {types:.2f} by type"
+            return f"{values['entropy_bits']:.2f} bits{by_type}"
+
         return [
             f"{TITLES[name]}, {test} images: {values['accuracy']:.2%} right, "
-            f"{values['accuracy_quantized']:.2%} quantised, "
-            f"{values['entropy_bits']:.2f} bits."
+            f"{values['accuracy_quantized']:.2%} quantised, {bits(values)}."
             for name, tests in self.tests.items()
             for test, values in tests.items()
         ]
