@@ -17,7 +17,7 @@ from training import results, summary
 NONE, SOME, ALL = ({"zero": x, "mean": x} for x in (0.0, 0.5, 1.0))
 CONTROLS = ("answer_changes", "shorter", "necessity")
 USED = Faithfulness(
-    answer_changes={"zero": 0.892, "mean": 0.877},
+    answer_changes={"zero": 0.892, "mean": 0.892},
     answer_changes_chance=0.9,
     shorter=ALL,
     necessity=ALL,
@@ -74,7 +74,7 @@ NAMES = (
     f"{RIGHT}, and says why: it finds 99.7 % of the parts in them, each once"
 )
 CHANGES = "without them its answer changes for 89.2 % of the images"
-CHANGES += " (by chance 90.0 %)"
+CHANGES += " (with them at their mean 89.2 %, by chance 90.0 %)"
 USES = f"{RIGHT} and uses its trees, as {CHANGES}"
 NOT_WHY = f"{RIGHT}, but its trees do not say why: "
 
