@@ -23,7 +23,7 @@ from experiments.experiment import Experiment, Row, load
 from markdown_table import markdown
 from tfcaps.files import write_atomically
 from training import tables
-from training.configs import Config, filled_in
+from training.configs import Config
 from training.tables import NOTHING, Column, FinishedRun, look_up
 
 _SUFFIXES = {"": 1.0, "k": 1e3, "M": 1e6}
@@ -65,8 +65,7 @@ class Run(NamedTuple):
         """Raises `UserError` if it was made with other settings.
 
         The folder of the data does not matter, nor do settings of REM in a run
-        without REM. Settings that are newer than the run count as the value
-        that changes nothing.
+        without REM. What is newer than the run counts as its default.
         """
         file, where = self.path / "config.json", str(self.path)
         if self.record:
@@ -75,7 +74,7 @@ class Run(NamedTuple):
             found = json.loads(file.read_text("utf-8"))
         else:
             return
-        found = _as_json(filled_in(found))
+        found = _as_json(dataclasses.asdict(Config()) | found)
         if (start := found["start_from"]) is not None:
             found["start_from"] = Path(start).parent.name
         for name, wanted in _as_json(dataclasses.asdict(self.config)).items():
@@ -111,9 +110,11 @@ class ExperimentFolder:
         """Returns the folder of an experiment that was begun, or an error."""
         file = path / "experiment.json"
         try:
-            return cls(path, **json.loads(file.read_text("utf-8")))
-        except (TypeError, ValueError) as error:
+            about = json.loads(file.read_text("utf-8"))
+            known = {key: about[key] for key in ("name", "recipe", "seeds")}
+        except (ValueError, TypeError, KeyError) as error:
             raise UserError(f"{file} is not that of an experiment.") from error
+        return cls(path, **known)
 
     def runs(self, patterns: Iterable[str] = ("*",)) -> list[Run]:
         """Returns the runs of these names, with all seeds, done or not.

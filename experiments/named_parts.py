@@ -6,12 +6,10 @@ python training/tables.py runs/figures-* --to results/named_parts/runs.jsonl \\
 python experiments/named_parts.py results/named_parts
 
 writes the tables of `table.md` beside `runs.jsonl`; its words are written by
-hand. `network.json` there, if there is one, is another network, measured on the
-same images with a former version.
+hand.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,7 +24,6 @@ from markdown_table import markdown, write_tables
 from training import tables
 from training.tables import TITLES, Column
 
-_NETWORK = "network.json"
 # Title, where it stands in `rem.json`, digits, factor.
 _COLUMNS = [
     Column(*each, optional=True)
@@ -39,13 +36,15 @@ _COLUMNS = [
         ("on loose, %", "named_parts.loose", 1, 100),
         ("leaves", "named_parts.leaves", 2, 1),
         ("perfect trees, %", "named_parts.perfect", 1, 100),
-        ("necessity", "necessity.zero", 3, 1),
+        ("answer changes", "answer_changes.zero", 3, 1),
+        ("of others active", "answer_changes_active.zero", 3, 1),
+        ("changes or halves", "necessity.zero", 3, 1),
         ("of others active", "necessity_active.zero", 3, 1),
         ("sufficiency", "sufficiency.zero", 3, 1),
         ("of the longest", "sufficiency_longest.zero", 3, 1),
-        ("slots, bits", "named_parts.slot_bits", 2, 1),
-        ("the paper's key, bits", "entropy_bits", 2, 1),
-        # Of runs up to commit 4531a07.
+        ("trees by place, bits", "entropy_bits", 2, 1),
+        ("by slot", "named_parts.slot_bits", 2, 1),
+        # Of older runs: see results/ORIGINS.md.
         ("stability", "named_parts.stability", 2, 1),
         ("pruned, %", "sparsity", 1, 100),
     )
@@ -74,9 +73,6 @@ def run(options: argparse.Namespace) -> None:
         cells = (column.write(models) for column in _COLUMNS)
         return [dataset, title, str(third), *cells]
 
-    if (folder / _NETWORK).is_file():
-        found = json.loads((folder / _NETWORK).read_text("utf-8"))
-        rows.append(line(found["dataset"], found["name"], 1, found["model"]))
     for names, models in sorted(groups.items()):
         rows.append(line(*names, len(models), *models.values()))
         seeds += [line(*names, seed, models[seed]) for seed in sorted(models)]

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import cli
@@ -21,28 +21,6 @@ STRATEGIES = {
     "snip": "the least salient weights, before the training",
     "iterative": "after each epoch what the validation loss does not need",
     "none": "nothing",
-}
-# What older versions could set, and the value that is still meant. A network
-# that was trained with another is read; such a training does not go on.
-GONE = {
-    "reconstruction_weight": 5e-4,
-    "trials": 1,
-    "trial_epochs": 2,
-    "recolour": 0.0,
-    "dense_head": False,
-    "tolerance": 0.0,
-    "search_samples": None,
-    "scope": "global",
-    "pruning_scope": "layer",
-    "pruning_target": "multiply_adds",
-    "rounds": 1,
-    "stop_accuracy": None,
-    "hard_margin_from": None,
-    "dense_head_on": "features",
-    "fine_tune_epochs": 0,
-    "pruning_units": ["filters", "types"],
-    "pruning_criterion": "magnitude",
-    "pairs": False,
 }
 # A training image is zoomed by so much at most.
 _SMALLEST, _LARGEST = 0.1, 10.0
@@ -60,8 +38,6 @@ class Setting(NamedTuple):
     metavar: str | None = None  # stands for the value in `--help`
     # From the flag's text to the value, where that is not as its type says.
     read: Callable[[str], Any] | None = None
-    # Its value in saved files that predate it, where that is not the default.
-    before: Any = None
 
 
 def setting(default: Any, about: str, *limits: Any, **more: Any) -> Any:
@@ -74,9 +50,9 @@ def setting(default: Any, about: str, *limits: Any, **more: Any) -> Any:
 
 
 def _weight(default: float, of: str) -> Any:
-    """Returns the field of a loss's weight, which older files did not have."""
+    """Returns the field of a loss's weight."""
     about = f"weight of the loss for {of}; 0 for none"
-    return setting(default, about, (0.0, 1e6), before=0.0)
+    return setting(default, about, (0.0, 1e6))
 
 
 # ------------------------------------------------------ what flags are read by
@@ -323,7 +299,6 @@ class RemSettings:
         1.0,
         "share of the training over which these weights grow from 0",
         _SHARE,
-        before=0.0,
     )
 
 
@@ -392,18 +367,10 @@ def settings_of(config: type = Config) -> dict[str, Setting]:
     }
 
 
-def filled_in(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Fills in what a saved file predates, and leaves out what is gone."""
-    known = {k: v for k, v in settings.items() if k not in GONE}
-    before = {k: of.before for k, of in settings_of().items()}
-    before = {k: v for k, v in before.items() if v is not None}
-    return {**dataclasses.asdict(Config()), **before, **known}
-
-
 def config_from(settings: Any) -> Config:
     """Returns the config that `dataclasses.asdict` and JSON made `settings` of.
 
-    Settings that the file predates are what they were before there were any.
+    Settings that the file does not have are the defaults.
 
     Raises:
         ValueError: If a setting is unknown, of another type or out of range, or
@@ -412,16 +379,16 @@ def config_from(settings: Any) -> Config:
     if not isinstance(settings, dict) or "dataset" not in settings:
         raise ValueError("it must be a dict of settings, `dataset` among them")
     known = settings_of()
-    if unknown := settings.keys() - known.keys() - GONE.keys():
+    if unknown := settings.keys() - known.keys():
         raise ValueError(
             f"it has the settings {', '.join(sorted(unknown))}, which this "
-            "version does not know; it may be of a newer one"
+            "version does not know; use the one that made it"
         )
     types_of = typing.get_type_hints(Config)
     return Config(
         **{
             name: _checked(name, value, _kinds(types_of[name]), known[name])
-            for name, value in filled_in(settings).items()
+            for name, value in settings.items()
         }
     )
 

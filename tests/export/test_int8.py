@@ -1,8 +1,5 @@
 """Models in int8: what the manifest says of them, and wrong images."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -152,12 +149,3 @@ def test_wrong_images_are_one_sentence(images, change, message):
     match = rf"images \[8, 8, 1\] of uint8 or floats, and y_test, .*{message}"
     with pytest.raises(export.ExportError, match=match):
         int8.read_samples(images, IMAGES, "float32")
-
-
-def test_the_guide_shows_what_was_measured():
-    root = Path(__file__).parents[2]
-    measured = json.loads((root / "results" / "int8.json").read_text("utf-8"))
-    guide = (root / "docs" / "guides" / "runtimes.md").read_text("utf-8")
-    _, _, rest = guide.partition("results/int8.json -->\n")
-    shown, _, _ = rest.partition("\n<!-- end of int8 -->")
-    assert shown == int8_table(measured["int8"])

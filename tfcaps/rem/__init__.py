@@ -1,7 +1,5 @@
 """Routing entropy minimisation: prune, decay, quantise, collect, measure."""
 
-from typing import Any
-
 from tfcaps.graphs import encoder
 from tfcaps.ops import quantize
 from tfcaps.rem.compaction.compact import compact
@@ -25,6 +23,7 @@ from tfcaps.rem.parse.couplings import (
 from tfcaps.rem.parse.dictionary import CouplingDictionary
 from tfcaps.rem.parse.receptive_fields import ReceptiveFields as ReceptiveFields
 from tfcaps.rem.parse.receptive_fields import receptive_fields
+from tfcaps.rem.parse.records import tree_records
 from tfcaps.rem.parse.trees import Edge as Edge
 from tfcaps.rem.parse.trees import ParseTree as ParseTree
 from tfcaps.rem.parse.trees import Trees, iter_trees, trees
@@ -71,11 +70,6 @@ __all__ = [
     "sparsity",
     "strip_pruning",
     "tree_lengths",
+    "tree_records",
     "trees",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    from tfcaps.rem.deprecated import moved
-
-    return moved(name)
