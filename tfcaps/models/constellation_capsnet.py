@@ -111,7 +111,12 @@ def constellation_capsnet(
     if maps:  # of one type, all places of the image compete
         window = 2 * max(rows, columns) - 1
     poses, present = PartCaps(
-        part_types, window, per_type=maps, name="part_caps", **places
+        part_types,
+        window,
+        per_type=maps,
+        name="part_caps",
+        **places,
+        data_format="channels_last",
     )(features)
     places |= {"name": "class_caps"}
     if maps:
