@@ -232,7 +232,7 @@ class Measure(StepClock):
         with devices.alone():
             config = self.folder.config
             self.evaluator = rem.Evaluator(
-                self.local.model, config.levels, mode=config.mode
+                self.local.model, config.fixed_levels, mode=config.mode
             )
 
     def on_epoch_end(

@@ -119,9 +119,7 @@ def of_dictionaries(
     ]
     names: Any = {"class_names": data.class_names}
     # Those of the last routed layer, whose couplings make trees.
-    count = config.levels
-    count = count if isinstance(count, int) else count[-1]
-    levels: Any = {"levels": count, "mode": config.mode, **names}
+    levels: Any = {"levels": last.levels, "mode": config.mode, **names}
     counts = "the last epoch counts"
     if config.patience is not None:
         counts += ", of the baseline that of the lowest validation loss"
@@ -130,6 +128,13 @@ def of_dictionaries(
     found.add("tradeoff_epoch", viz.tradeoff(rows, "epoch"))
     if pruned := [row for row in rows if row["model"] == TITLES["rem"]]:
         found.add("tradeoff_sparsity", viz.tradeoff(pruned, "sparsity"))
+    rows = [
+        {**row, "model": TITLES[name]}
+        for name, report in reports.items()
+        for row in report.by_levels or ()
+    ]
+    if rows:
+        found.add("tradeoff_levels", viz.tradeoff(rows, "levels"))
     found.add("keys_per_class", viz.keys_per_class(trees, **names))
     found.add("coupling_histograms", viz.coupling_histograms(trees, **levels))
     levels["threshold"] = last.tree_threshold

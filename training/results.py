@@ -19,7 +19,7 @@ from tfcaps.rem.evaluation.faithfulness import SHIFTED, tree_stability
 from tfcaps.rem.evaluation.named_parts import part_stability
 from training import features, summary
 from training.batches import Batches, measured_at_once
-from training.configs import Config
+from training.configs import LOWEST, Config
 from training.datasets import Data
 from training.folder import RunFolder
 from training.images import Array, Split
@@ -92,11 +92,17 @@ def measure(
     """
     reports: Reports = {}
     tests: dict[str, dict[str, Any]] = {}
+    if folder is not None:
+        for name in models:
+            if known := folder.read_report(name):
+                reports[name], tests[name] = known
+    levels = config.fixed_levels
+    if config.levels == LOWEST and len(reports) < len(models):
+        levels = lowest_levels(config, data, models)
     for name, model in models.items():
-        if folder is not None and (known := folder.read_report(name)):
-            reports[name], tests[name] = known
+        if name in reports:
             continue
-        evaluator = rem.Evaluator(model, config.levels, mode=config.mode)
+        evaluator = rem.Evaluator(model, levels, mode=config.mode)
         measured = {}
         for test, split in {"test": data.test, **data.others}.items():
             told = f"{TITLES[name]}: parse trees of the {test} images"
@@ -107,6 +113,13 @@ def measure(
         if kept and data.masks is None:  # noise is of images
             cached = features.cache_features(model, data, config, kept)
             head, seen = cached.head, cached.data
+        print(f"\n{TITLES[name]}: other numbers of levels", flush=True)
+        curve = rem.levels_curve(
+            head,
+            Batches(*seen.test, measured_at_once(head)),
+            mode=config.mode,
+            verbose=progress() % 2,
+        )
         named = measure_parts(head, seen)
         used = faithfulness(name, head, seen.test)
         if head is not model:  # a shift by a cell is none by a pixel
@@ -119,6 +132,7 @@ def measure(
             measured.pop("test"),
             faithfulness=used,
             named_parts=named,
+            by_levels=curve,
         )
         if named is not None:
             print(f"\n{summary.wrapped(str(named))}", flush=True)
@@ -126,6 +140,31 @@ def measure(
         if folder is not None:
             folder.save_report(name, reports[name], tests[name])
     return reports, tests
+
+
+def lowest_levels(
+    config: Config, data: Data, models: Mapping[str, keras.Model]
+) -> tuple[int, ...]:
+    """Returns the lowest levels at which no model becomes less accurate.
+
+    The accuracy is that on the validation images. Models get the same levels:
+    with fewer of them any network has fewer trees.
+    """
+    batch_size = min(map(measured_at_once, models.values()))
+    print("\nthe lowest levels at which the accuracy holds", flush=True)
+    chosen = {
+        TITLES[name]: rem.lowest_levels(
+            model,
+            Batches(*data.validation, batch_size),
+            mode=config.mode,
+            verbose=progress() % 2,
+        )
+        for name, model in models.items()
+    }
+    levels = tuple(map(max, zip(*chosen.values(), strict=True)))
+    told = "; ".join(f"{title} {each}" for title, each in chosen.items())
+    print(f"levels    {levels} ({told})", flush=True)
+    return levels
 
 
 def faithfulness(

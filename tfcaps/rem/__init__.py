@@ -10,6 +10,7 @@ from tfcaps.rem.evaluation.faithfulness import (
     Faithfulness as Faithfulness,
 )
 from tfcaps.rem.evaluation.faithfulness import faithfulness, tree_lengths
+from tfcaps.rem.evaluation.levels import levels_curve, lowest_levels
 from tfcaps.rem.evaluation.named_parts import NamedParts as NamedParts
 from tfcaps.rem.evaluation.named_parts import named_parts
 from tfcaps.rem.maps import blueprints, explanation, part_pictures
@@ -56,6 +57,8 @@ __all__ = [
     "faithfulness",
     "iter_trees",
     "keep_zeros",
+    "levels_curve",
+    "lowest_levels",
     "multiply_adds",
     "named_parts",
     "part_pictures",

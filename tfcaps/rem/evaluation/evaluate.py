@@ -94,6 +94,8 @@ class Report(Result):
         voting_children: How many children these are.
         tree_threshold: The coupling that a child must exceed to be in a tree,
             see `tfcaps.routing.Routing.tree_threshold`.
+        by_levels: Accuracy and entropy at several numbers of levels, see
+            `levels_curve`, if these were measured.
     """
 
     told = ("learnt", "trivial", "empty", "verdict", "type_entropy_bits")
@@ -124,6 +126,7 @@ class Report(Result):
     t_score_voting: float | None = None
     voting_children: int | None = None
     tree_threshold: float | None = None
+    by_levels: list[dict[str, Any]] | None = None
 
     @property
     def entropy_bits(self) -> float:

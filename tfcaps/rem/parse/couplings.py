@@ -25,8 +25,8 @@ from tfcaps.layers import ClassCaps, Length
 from tfcaps.ops import Tensor, as_float32, check_mode, is_integer, towards_class
 from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
 
-# One number for all layers, or one for each.
-Levels = int | Sequence[int]
+# One number for all layers, or one for each; `None` does not round a layer.
+Levels = int | Sequence[int | None]
 
 
 def layer_levels(
@@ -35,6 +35,7 @@ def layer_levels(
     """Returns the levels of each layer that rounds its couplings, by its name.
 
     `routed` are the routed layers of a model, `most` is the highest number.
+    Without a highest one, a layer whose number is `None` does not round.
     """
     names = [r.name for r in routed if getattr(r, "quantizable", True)]
     each: Any = levels
@@ -45,14 +46,21 @@ def layer_levels(
             f"`levels` must be one number, or one for each of the {len(names)} "
             f"layers {names}. Received: levels={tuple(levels)}."
         )
+    may_stay = most is None and each is levels
     for count in each:
+        if count is None and may_stay:
+            continue
         if not (is_integer(count) and 2 <= count <= (most or count)):
             wanted = "at least 2" if most is None else f"in [2, {most}]"
             raise ValueError(
                 f"`levels` must be {wanted}, and whole. Received: "
                 f"levels={count}."
             )
-    return {name: int(n) for name, n in zip(names, each, strict=False)}
+    return {
+        name: int(count)
+        for name, count in zip(names, each, strict=False)
+        if count is not None
+    }
 
 
 def quantize_couplings(
@@ -68,7 +76,8 @@ def quantize_couplings(
         model: A functional or sequential model with at least one routed layer.
         levels: Int, at least 2, for all routed layers but `ConvCaps3D`, whose
             couplings are too small for it; or a sequence with an int for each
-            of these layers, from input to output.
+            of these layers, from input to output, or `None` for one whose
+            couplings stay as they are.
         mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`. Defaults
             to `"midtread"`.
 
