@@ -51,7 +51,9 @@ def _letters(path: str) -> frozenset[int]:
 def _families(letters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
     """Returns families of fonts that have letters, and those that none has."""
     left, families = set(letters), []
-    for font in sorted(fontManager.ttflist, key=lambda f: (f.weight != 400, f.name)):
+    for font in sorted(
+        fontManager.ttflist, key=lambda f: (f.weight != 400, f.name)
+    ):
         if not left:
             break
         if _BOXES in font.name or not (has := _among(font.fname, left)):

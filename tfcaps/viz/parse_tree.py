@@ -98,9 +98,7 @@ def parse_tree(
         pad=0.01,
         panchor=False,  # panels stay in the middle
     )
-    cells: Any = [
-        [[panel] for panel in row] for row in panels[:: len(heights)]
-    ]
+    cells: Any = [[[panel] for panel in row] for row in panels[:: len(heights)]]
     if images is not None:
         for row, below in zip(cells, panels[1::2], strict=True):
             for cell, panel in zip(row, below, strict=True):
