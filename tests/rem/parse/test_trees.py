@@ -14,7 +14,7 @@ from tests.networks import (
     sharpened,
     tiny_capsnet,
 )
-from tests.tolerance import SUMS, assert_all_close, assert_close
+from tests.tolerance import SUMS, assert_all_close
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, Length
 from tfcaps.ops import quantize
