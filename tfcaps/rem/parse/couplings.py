@@ -8,6 +8,7 @@ from keras import ops
 
 from tfcaps.graphs import (
     TO_TRAIN_ON,
+    check_called_once,
     check_kind,
     clone_with_call,
     copied,
@@ -185,9 +186,16 @@ def shown_outputs(
     model: keras.Model, shown: dict[str, Tensor]
 ) -> dict[str, Tensor]:
     """Returns lengths, and poses and couplings of the last routed layer."""
-    lengths = model.outputs[0]
+    lengths, capsules = model.outputs[0], math.prod(shown["poses"].shape[1:-1])
     if len(lengths.shape) != 2:
         lengths = Length(dtype="float32")(shown["poses"])
+    elif lengths.shape[1] != capsules:
+        raise ValueError(
+            f"The outputs of {model.name!r} must be one for each capsule of "
+            f"its last routed layer. Received: {lengths.shape[1]} outputs and "
+            f"{capsules} capsules. End the network with capsules for the "
+            "classes, and `tfcaps.layers.Length`."
+        )
     return {"lengths": lengths, **shown}
 
 
@@ -196,6 +204,7 @@ def _with_last_shown(
 ) -> tuple[keras.Model, dict[str, Tensor]]:
     """Returns a copy of a model, and what its last routed layer does in it."""
     last = last_routed_layer(model)
+    check_called_once(model, last)
     shown: dict[str, Tensor] = {}
 
     def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
