@@ -22,7 +22,7 @@ _KERAS = ("builtins", "flax", "keras", "tensorflow", "torch")
 
 # Names as Keras makes them, such as `reshape_2`; those of higher numbers are a
 # user's own.
-_NUMBERED = re.compile(r"(.*?)(?:_([1-9]\d*))?", re.DOTALL)
+_NUMBERED = re.compile(r"^(.*?)(?:_([1-9]\d*))?$", re.DOTALL)
 _MOST_OF_A_NAME = 10_000
 
 # Weights of layers that `model.quantize` has changed.
@@ -118,7 +118,7 @@ def _reserve_names(model: keras.Model) -> None:
     It counts what this process made, of which layers from a file are none.
     """
     for layer in getattr(model, "layers", ()):
-        stem, number = _NUMBERED.fullmatch(layer.name).groups()
+        stem, number = _NUMBERED.findall(layer.name)[0]
         taken = int(number or 0)
         if keras.backend.get_uid(stem) <= taken < _MOST_OF_A_NAME:
             while keras.backend.get_uid(stem) <= taken:

@@ -29,7 +29,7 @@ def network(*front, shape=(8, 8, 3), dtype=None):
 def normalised_by_batches():
     layer = layers.BatchNormalization()
     layer.build((None, 8, 8, 3))
-    layer.set_weights([[1.0] * 3, [0.0] * 3, [120.0] * 3, [4000.0] * 3])
+    layer.set_weights(np.float32([[1.0] * 3, [0] * 3, [120] * 3, [4000] * 3]))
     return layer
 
 
@@ -91,7 +91,7 @@ def test_what_a_network_takes_is_known(name):
 @pytest.mark.parametrize(
     ("front", "options", "message"),
     [
-        ([layers.Rescaling(1 / 255)], {"images": "float32"}, "must be \"uint8\""),
+        ([layers.Rescaling(1 / 255)], {"images": "float32"}, "must be .uint8"),
         ([], {"images": "int8"}, '"uint8" or "float32". Received: \'int8\''),
         ([], {"pixels": 2}, "must be 1 or 255. Received: 2"),
         ([], {"pixels": 255, "images": "float32"}, "from 0 to 255 and scales"),

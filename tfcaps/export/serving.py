@@ -15,7 +15,10 @@ MOUNTED_AT = "/models"
 
 # Batches are padded to the next of these.
 _BATCHES = (1, 2, 4, 8, 16, 32)
-_GREY = {"uint8": {"int_val": [128]}, "float32": {"float_val": [0.5]}}
+_GREY: dict[str, Any] = {
+    "uint8": {"int_val": [128]},
+    "float32": {"float_val": [0.5]},
+}
 _BATCHING = f"""\
 # Requests are put together up to the largest batch, but do not wait long.
 max_batch_size {{ value: {_BATCHES[-1]} }}

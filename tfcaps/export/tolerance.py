@@ -55,7 +55,8 @@ def _coarsest(layer: Any) -> str:
     """Returns the type with the largest eps in which a layer computes."""
     parts = [layer, *getattr(layer, "_flatten_layers", list)()]
     types = [getattr(part, "compute_dtype", None) for part in parts]
-    return max((t for t in types if t in _EPS), key=_EPS.get, default="float32")
+    known = [dtype for dtype in types if dtype in _EPS]
+    return max(known, key=lambda dtype: _EPS[dtype], default="float32")
 
 
 def _terms(model: Any, inputs: Any = None) -> float:
