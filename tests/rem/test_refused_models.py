@@ -60,6 +60,7 @@ WEIGHTS = {
     "prune_low_magnitude": lambda m: rem.prune_low_magnitude(m, lambda _: 0.5),
     "prune_structured": lambda m: rem.prune_structured(m, lambda _: 0.5),
     "prune_single_shot": lambda m: rem.prune_single_shot(m, [DATA], 0.5),
+    "keep_zeros": rem.keep_zeros,
     "prune_iteratively": lambda m: rem.prune_iteratively(m, DATA),
 }
 CASES = [

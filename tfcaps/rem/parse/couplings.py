@@ -1,5 +1,6 @@
 """Models that quantise couplings, and models that return them."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -186,15 +187,15 @@ def shown_outputs(
     model: keras.Model, shown: dict[str, Tensor]
 ) -> dict[str, Tensor]:
     """Returns lengths, and poses and couplings of the last routed layer."""
-    lengths, capsules = model.outputs[0], math.prod(shown["poses"].shape[1:-1])
+    lengths, sizes = model.outputs[0], shown["poses"].shape[1:-1]
     if len(lengths.shape) != 2:
         lengths = Length(dtype="float32")(shown["poses"])
-    elif lengths.shape[1] != capsules:
+    elif None not in sizes and lengths.shape[1] != math.prod(sizes):
         raise ValueError(
             f"The outputs of {model.name!r} must be one for each capsule of "
             f"its last routed layer. Received: {lengths.shape[1]} outputs and "
-            f"{capsules} capsules. End the network with capsules for the "
-            "classes, and `tfcaps.layers.Length`."
+            f"{math.prod(sizes)} capsules. End the network with capsules for "
+            "the classes, and `tfcaps.layers.Length`."
         )
     return {"lengths": lengths, **shown}
 
