@@ -220,6 +220,8 @@ def _pairs(
     start = 0
     for batch in batches:
         images = np.asarray(_images(batch.x))
+        if not images.size:
+            continue  # there is nothing to run, which some backends cannot
         if images.dtype.kind in "OUS" or images.ndim == 0:
             raise ValueError(
                 "Images must be arrays of numbers. Received: an array of "

@@ -11,7 +11,14 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
-from tfcaps.graphs import cut, encoder, keep_pruned, routed_layers
+from tfcaps.graphs import (
+    check_called_once,
+    check_unquantized,
+    cut,
+    encoder,
+    keep_pruned,
+    routed_layers,
+)
 from tfcaps.ops import Tensor, check_mode, quantize
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
 from tfcaps.rem.evaluation.faithfulness import Faithfulness
@@ -395,8 +402,10 @@ class Evaluator:
         mode: str = "midtread",
     ):
         routed_layers(model)  # their absence is the clearer error
+        check_unquantized(model)
         self.model = encoder(model)
         layers = routed_layers(self.model)
+        check_called_once(self.model, layers[-1])
         self.mode = check_mode(mode)
         # What no rounding changes is computed once.
         names = layer_levels(layers, levels, most=256)  # keys are bytes

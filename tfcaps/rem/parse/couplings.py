@@ -1,5 +1,6 @@
 """Models that quantise couplings, and models that return them."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ from keras import ops
 
 from tfcaps.graphs import (
     TO_TRAIN_ON,
+    check_called_once,
     check_kind,
     clone_with_call,
     copied,
@@ -194,9 +196,16 @@ def shown_outputs(
     model: keras.Model, shown: dict[str, Tensor]
 ) -> dict[str, Tensor]:
     """Returns lengths, and poses and couplings of the last routed layer."""
-    lengths = model.outputs[0]
+    lengths, sizes = model.outputs[0], shown["poses"].shape[1:-1]
     if len(lengths.shape) != 2:
         lengths = Length(dtype="float32")(shown["poses"])
+    elif None not in sizes and lengths.shape[1] != math.prod(sizes):
+        raise ValueError(
+            f"The outputs of {model.name!r} must be one for each capsule of "
+            f"its last routed layer. Received: {lengths.shape[1]} outputs and "
+            f"{math.prod(sizes)} capsules. End the network with capsules for "
+            "the classes, and `tfcaps.layers.Length`."
+        )
     return {"lengths": lengths, **shown}
 
 
@@ -205,6 +214,7 @@ def _with_last_shown(
 ) -> tuple[keras.Model, dict[str, Tensor]]:
     """Returns a copy of a model, and what its last routed layer does in it."""
     last = last_routed_layer(model)
+    check_called_once(model, last)
     shown: dict[str, Tensor] = {}
 
     def call(layer: Any, *args: Any, **kwargs: Any) -> Any:

@@ -12,7 +12,12 @@ import numpy as np
 from keras import ops
 from numpy.typing import ArrayLike, NDArray
 
-from tfcaps.graphs import clone_with_call, encoder, last_routed_layer
+from tfcaps.graphs import (
+    check_called_once,
+    clone_with_call,
+    encoder,
+    last_routed_layer,
+)
 from tfcaps.layers import ClassCaps
 from tfcaps.layers.routed import child_activations
 from tfcaps.ops import Tensor, check_mode, quantize
@@ -527,6 +532,7 @@ def connected_calls(
     directly the children of the next one.
     """
     last = last_routed_layer(model)
+    check_called_once(model, last)
     calls: dict[int, _Call] = {}  # by the poses that they made
 
     def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
