@@ -18,9 +18,10 @@ import numpy as np
 from cli import UserError
 from tfcaps import rem, viz
 from tfcaps.layers import perturb_dimensions
-from tfcaps.rem import Report
+from tfcaps.rem import Report, quantize
 from tfcaps.rem.maps import saliency_map
 from tfcaps.rem.parse.records import length_meaning, margin_text
+from tfcaps.viz.letters import one_line
 from training.batches import Batches
 from training.datasets import Data
 from training.folder import RunFolder
@@ -79,10 +80,8 @@ class Figures(dict[str, Shown]):
     ) -> None:
         """Adds parse trees that have leaves, or says that none has."""
         rows = [k for k, tree in enumerate(trees.values()) if tree.edges]
-        heading = TEXTS[name]["heading"].format(**facts)
         if not rows:
-            told = f"{heading}: left out. {TEXTS[name]['empty'].strip()}"
-            self[name] = Shown(None, heading, told.replace("\n", " "))
+            self.leave_out(name, **facts)
             return
         drawing = viz.parse_tree(
             {title: tree for title, tree in trees.items() if tree.edges},
@@ -95,15 +94,25 @@ class Figures(dict[str, Shown]):
             shown = self[name]
             self[name] = shown._replace(caption=shown.caption + told)
 
+    def leave_out(self, name: str, **facts: Any) -> None:
+        """Says that a figure would be empty, and why."""
+        heading = TEXTS[name]["heading"].format(**facts)
+        told = f"{heading}: left out. {TEXTS[name]['empty'].strip()}"
+        self[name] = Shown(None, heading, told.replace("\n", " "))
+
     @property
-    def drawings(self) -> dict[str, Shown]:
-        """Those that are not empty."""
-        return {name: one for name, one in self.items() if one.drawing}
+    def drawings(self) -> dict[str, tuple[viz.Drawing, str, str]]:
+        """Drawings by name, with heading and caption."""
+        return {
+            name: (drawing, heading, caption)
+            for name, (drawing, heading, caption) in self.items()
+            if drawing is not None
+        }
 
     @property
     def left_out(self) -> list[str]:
         """A sentence for each that is empty."""
-        return [one.caption for one in self.values() if not one.drawing]
+        return [one.caption for one in self.values() if one.drawing is None]
 
 
 def of_dictionaries(
@@ -138,11 +147,18 @@ def of_dictionaries(
     found.add("keys_per_class", viz.keys_per_class(trees, **names))
     found.add("coupling_histograms", viz.coupling_histograms(trees, **levels))
     levels["threshold"] = last.tree_threshold
-    drawing = viz.most_frequent_trees(last.dictionary, **levels)
-    found.add("parse_trees", drawing, model=title)
+    each = {"parse_trees": last.dictionary}
     if last.type_dictionary is not None and last.grid is not None:
-        drawing = viz.most_frequent_trees(last.type_dictionary, **levels)
-        found.add("parse_trees_types", drawing, model=title, grid=last.grid)
+        each["parse_trees_types"] = last.type_dictionary
+    code = int(quantize(last.tree_threshold, count, mode=config.mode))
+    for name, dictionary in each.items():
+        facts: Any = {"model": title, "grid": last.grid}
+        first = [dictionary.keys(j)[:1] for j in range(len(data.class_names))]
+        if any((keys > code).any() for keys in first):
+            drawing = viz.most_frequent_trees(dictionary, **levels)
+            found.add(name, drawing, **facts)
+        else:
+            found.leave_out(name, **facts)
     return found
 
 
@@ -222,7 +238,9 @@ def right_and_wrong(models: Mapping[str, keras.Model], data: Data) -> Figures:
     order = np.argsort(-lengths[rows], axis=-1, kind="stable")[:, :_LONGEST]
     titles = [
         ("right: " if right[k] else "WRONG: ")
-        + ", ".join(f"{names[j]} {lengths[k, j]:.2f}" for j in longest)
+        + ", ".join(
+            f"{one_line(names[j])} {lengths[k, j]:.2f}" for j in longest
+        )
         + f"; margin {margin_text(*lengths[k, longest[:2]])}"
         for k, longest in zip(rows, order, strict=True)
     ]

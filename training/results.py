@@ -241,8 +241,8 @@ def write_report(
         others |= figures.of_decoder(decoded, data)
     drawn, more = (
         [
-            (one.drawing.save(folder.figures / name), one.heading, one.caption)
-            for name, one in some.drawings.items()
+            (drawing.save(folder.figures / name), heading, caption)
+            for name, (drawing, heading, caption) in some.drawings.items()
         ]
         for some in (first, others)
     )

@@ -112,6 +112,7 @@ def test_a_length_is_said_to_be_what_it_is(drawn):
     drawing = viz.named_tree(IMAGE, TREE, LENGTHS, name="a\n$_$.jpg", aspect=2)
     head, told = texts(drawing)[:2]
     assert head == "The network names a $_$.jpg: 1"
+    told = " ".join(told.split())
     assert "A length is from 0 to 1, and no probability." in told
     box = drawing.axes[0].get_window_extent()
     assert box.height == pytest.approx(2 * box.width, rel=0.01)

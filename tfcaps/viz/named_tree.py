@@ -151,7 +151,7 @@ def named_tree(
     page.draw_without_rendering()
     page.set_layout_engine("none")
     _draw_image(panel, seen, shown, place, classes[predicted], aspect)
-    if plan is not None:
+    if plan is not None and blueprint is not None:
         _draw_blueprint(plan, blueprint, types)
     title, *shares = groups
     panels = [left.bbox, right.bbox][: 1 + bool(high)]
@@ -376,7 +376,7 @@ def _draw_lengths(
     for n, (small, bars) in enumerate(panels):
         show(small, seen, aspect)
         small.images[0].set_alpha(0.35)
-        small.set_title(titles[n], fontsize=9)
+        small.set_title(titles[n], fontsize=9, loc="left")
         _draw_points(small, seen, some[n], size)
         if n:
             stays = int(lengths[n].argmax()) == predicted
