@@ -36,8 +36,6 @@ _LONGEST = 3
 # Named trees that are shown; most numbers in the images that these, and what
 # types look like, are taken from, 128 MB.
 _NAMED, _NUMBERS = 2, 2**25
-# As in `viz.named_tree`.
-_ACTIVE = 0.1
 NAMES = "names.json"
 
 
@@ -307,9 +305,7 @@ def _telling(trees: rem.Trees, labels: Array) -> Array:
     outside of it.
     """
     right = trees.predicted == labels
-    active = trees.activations
-    least = _ACTIVE * active.max(axis=1, keepdims=True)
-    outside = np.any(~trees.in_tree & (active > least), axis=1)
+    outside = np.any(~trees.in_tree & trees.active, axis=1)
     order = np.lexsort((~outside, trees.leaves == 0, ~right))
     return spread(order, trees.predicted, _NAMED)
 

@@ -10,6 +10,8 @@ from tfcaps.rem.evaluation.faithfulness import (
     Faithfulness as Faithfulness,
 )
 from tfcaps.rem.evaluation.faithfulness import faithfulness, tree_lengths
+from tfcaps.rem.evaluation.keypoints import Keypoints as Keypoints
+from tfcaps.rem.evaluation.keypoints import keypoints
 from tfcaps.rem.evaluation.named_parts import NamedParts as NamedParts
 from tfcaps.rem.evaluation.named_parts import named_parts
 from tfcaps.rem.maps import blueprints, explanation, part_pictures
@@ -53,6 +55,7 @@ __all__ = [
     "explanation",
     "faithfulness",
     "iter_trees",
+    "keypoints",
     "multiply_adds",
     "named_parts",
     "part_pictures",

@@ -29,8 +29,6 @@ Array = NDArray[Any]
 
 # Capsules below this length for every image are silent.
 _SILENT = 0.01
-# Children are active if they exceed this share of the image's most active one.
-_ACTIVE = 0.1
 # Images for which random and active children are silenced, and shifted images.
 _CONTROLS, SHIFTED = 400, 256
 # Activations that differ less are the same but for rounding.
@@ -82,9 +80,8 @@ class Faithfulness(Result):
             shorter than 0.01 for every image.
         samples: How many images were used.
         necessity_active: Necessity of as many active children that are not in
-            the tree, drawn at random; of all of them where there are fewer. A
-            child is active if its activation is more than a tenth of that of
-            the image's most active child.
+            the tree, drawn at random; of all of them where there are fewer, see
+            `Trees.active`.
         sufficiency_longest: Sufficiency of as many children as the tree has,
             the most active ones, whatever they are coupled with.
     """
@@ -468,8 +465,7 @@ def _other_children(
     scores = np.random.default_rng(seed).random((count, draws, children))
     scores += ~trees.activations.any(axis=0)
     random = _places(scores[some]) < sizes[:, None]
-    least = _ACTIVE * active.max(axis=-1, keepdims=True)
-    others = ((active > least) & ~inside)[:, None]
+    others = (trees.active[some] & ~inside)[:, None]
     scores = np.random.default_rng(seed).random(random.shape)
     other = (_places(scores + ~others) < sizes[:, None]) & others
     longest = _places(-np.round(active, _DECIMALS)) < sizes
