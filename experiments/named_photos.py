@@ -158,7 +158,8 @@ def blanked(head: Any, maps: Array, trees: Any) -> tuple[float, float]:
     children are silenced, other places may then win. And if as many random
     cells are blanked.
     """
-    from tfcaps.rem.evaluation.faithfulness import lost, of_class
+    from tfcaps.rem.evaluation.faithfulness import lost
+    from tfcaps.rem.evaluation.silencing import of_class
 
     mean = maps.mean(axis=0, dtype="float64").astype("float32")
     shape = (*maps.shape[:3], 1)

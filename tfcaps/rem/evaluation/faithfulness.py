@@ -6,22 +6,19 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 from numpy.typing import ArrayLike, NDArray
 
-from tfcaps.graphs import (
-    clone_with_call,
-    cut,
-    encoder,
-    is_routed,
-    routed_layers,
-)
-from tfcaps.layers import Length, PartCaps, PrimaryCaps, PrimaryMatrixCaps
+from tfcaps.graphs import clone_with_call, is_routed
+from tfcaps.layers import PartCaps, PrimaryCaps, PrimaryMatrixCaps
 from tfcaps.ops import Tensor, check_positive, length
-from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
-from tfcaps.rem.finite import check_weights
-from tfcaps.rem.parse.couplings import of_inputs
-from tfcaps.rem.parse.trees import Trees, connected_calls
+from tfcaps.rem.batches import predict
+from tfcaps.rem.evaluation.silencing import (
+    Silencer,
+    first_images,
+    of_class,
+    parts_of,
+)
+from tfcaps.rem.parse.trees import Trees
 from tfcaps.rem.parse.trees import trees as trees_of
 from tfcaps.rem.results import Result, lines_of, percent
 
@@ -39,12 +36,6 @@ _NO_VARIANCE = 1e-14
 EMPTY_NECESSITY = 0.5
 # Necessity must be above that of other children by this much.
 EMPTY_MARGIN = 0.05
-# Rows of a step have at most about so many votes (numbers), unless the batches
-# of the user are larger: 64 MiB in float32.
-_VOTES_PER_STEP = 2**24
-_MOST_ROWS = 2048
-# Steps after which it pays to trace the routing, which takes as long as some.
-_EAGER_STEPS = 4
 # Layers that make capsules, besides those that route.
 _CAPSULES = (PartCaps, PrimaryCaps, PrimaryMatrixCaps)
 # How a sentence about silenced children says what took their place.
@@ -238,8 +229,8 @@ def faithfulness(
     """
     check_positive(samples=samples, draws=draws)
     silencer = Silencer(model, layer)
-    images = _first_images(dataset, silencer.model, samples, batch_size)
-    parts = (images[part] for part in _parts(len(images), batch_size))
+    images = first_images(dataset, silencer.model, samples, batch_size)
+    parts = (images[part] for part in parts_of(len(images), batch_size))
     trees = trees_of(silencer.model, parts, couplings=False, layer=layer)
     inside = trees.in_tree
     before = of_class(trees.lengths, trees.predicted)
@@ -257,7 +248,7 @@ def faithfulness(
         """Returns the shares of images of the same class, and of a lost one."""
         values = means if name == "mean" else None
         parts = []
-        for part in _parts(len(rows), step):
+        for part in parts_of(len(rows), step):
             children = [x[rows[part]] for x in taken]
             parts.append(silencer.silence(children, silenced[part], values))
             bar.add(len(parts[-1]))
@@ -311,7 +302,7 @@ def tree_stability(
     batches = (
         array[part]
         for array in shifted
-        for part in _parts(len(array), batch_size)
+        for part in parts_of(len(array), batch_size)
     )
     found = trees_of(model, batches, couplings=False, layer=layer).in_tree
     if inside is None:
@@ -346,87 +337,12 @@ def tree_lengths(
     images = trees.own(images)
     silencer = Silencer(model)
     lengths = np.repeat(trees.lengths[:, np.newaxis], 3, axis=1)
-    for part in _parts(len(images), batch_size):
+    for part in parts_of(len(images), batch_size):
         taken = silencer.taken(images[part], batch_size)
         inside = trees.in_tree[part]
         lengths[part, 1] = silencer.silence(taken, inside, None)
         lengths[part, 2] = silencer.silence(taken, ~inside, None)
     return lengths
-
-
-class Silencer:
-    """Runs a network once up to the children, and routes these repeatedly.
-
-    The inputs of the layer are called `taken`, a list of arrays: poses,
-    activations if they are an input, and other tensors from below.
-
-    Attributes:
-        model: The network from images to lengths.
-        most_rows: Int. Rows that may be routed in a step.
-    """
-
-    def __init__(self, model: keras.Model, layer: str | None = None):
-        routed_layers(model)  # their absence is the clearer error
-        self.model = encoder(model)
-        check_weights(self.model.weights)
-        _, calls, number = connected_calls(self.model, layer)
-        call = calls[number]
-        self._below, above = cut(self.model, call.layer)
-        self._layer = call.layer
-        self._has_activations = call.activations is not None
-        self._shape = tuple(above.inputs[0].shape)
-        children, parents = map(int, call.couplings.shape[1:])
-        lengths = above.outputs[0]
-        if len(lengths.shape) != 2:
-            lengths = Length(dtype="float32")(lengths)
-        self._lengths = keras.Model(above.inputs, lengths)
-        self._steps = 0
-        numbers = children * parents * int(call.poses.shape[-1])
-        self.most_rows = max(1, min(_MOST_ROWS, _VOTES_PER_STEP // numbers))
-
-    def taken(self, images: Array, batch_size: int) -> list[Array]:
-        """Returns what the routed layers take of images."""
-        parts = [
-            keras.tree.flatten(predict(self._below, images[part]))
-            for part in _parts(len(images), batch_size)
-        ]
-        each = zip(*parts, strict=True)
-        return [np.concatenate(arrays).astype("float32") for arrays in each]
-
-    def silence(
-        self, taken: list[Array], silenced: Array, values: list[Array] | None
-    ) -> Array:
-        """Returns the lengths `[b, j]` without the silenced children `[b, i]`.
-
-        In place of what is `taken` they get `values`, which are the same for
-        all images, or 0.
-        """
-        self._steps += 1
-        if self._steps == _EAGER_STEPS and keras.backend.backend() != "jax":
-            self._lengths.compile(jit_compile=False)
-        silenced = of_inputs(silenced, self._layer, self._shape)
-        silenced = ops.convert_to_numpy(silenced)
-        replaced = list(taken)
-        for k in range(1 + self._has_activations):
-            value = 0.0 if values is None else values[k]
-            where = silenced[..., None] if k == 0 else silenced
-            replaced[k] = np.where(where, value, taken[k]).astype("float32")
-        return np.asarray(predict(self._lengths, replaced), "float32")
-
-
-def _first_images(
-    dataset: Any, model: keras.Model, samples: int, batch_size: int
-) -> Array:
-    """Returns at most so many images, the first ones."""
-    images: list[Array] = []
-    batches, _ = labelled_batches(dataset, batch_size, model, need_labels=False)
-    for batch, _ in batches:
-        images.append(batch)
-        if sum(map(len, images)) >= samples:
-            break
-    if not any(map(len, images)):
-        raise ValueError(NO_SAMPLES)
-    return np.concatenate(images)[:samples]
 
 
 def _shifted(images: Array) -> list[Array]:
@@ -437,11 +353,6 @@ def _shifted(images: Array) -> list[Array]:
         padded[:, top : top + rows, left : left + columns]
         for top, left in ((2, 1), (0, 1), (1, 2), (1, 0))
     ]
-
-
-def _parts(count: int, size: int) -> list[slice]:
-    """Returns slices of so many rows, which together are all."""
-    return [slice(start, start + size) for start in range(0, count, size)]
 
 
 def _evenly(count: int, most: int) -> Array:
@@ -489,7 +400,7 @@ def _silent_capsules(
     copy = clone_with_call(model, call)
     network = keras.Model(copy.input, active)
     loud: dict[str, Any] = dict.fromkeys(active, False)
-    for part in _parts(len(images), batch_size):
+    for part in parts_of(len(images), batch_size):
         for name, values in predict(network, images[part]).items():
             loud[name] |= np.any(values >= _SILENT, axis=0)
     return {name: float(np.mean(~each)) for name, each in loud.items()}
@@ -504,11 +415,6 @@ def lost(lengths: Array, classes: Array, before: Array) -> Array:
     """Tells whether a class is not the longest, or half as long, `[b]`."""
     same = lengths.argmax(axis=-1) == classes
     return ~(same & (of_class(lengths, classes) >= 0.5 * before))
-
-
-def of_class(lengths: Array, classes: Array) -> Array:
-    """Returns the length `[b]` of one class of each sample."""
-    return np.take_along_axis(lengths, classes[:, None], axis=-1)[:, 0]
 
 
 def jaccard(first: Array, second: Array) -> float:
