@@ -417,6 +417,9 @@ def test_a_compact_model_has_the_measures_of_the_whole_one():
         rem.faithfulness(network, data).to_dict()
         for network in (compact, model)
     )
+    maps = [each.pop("saliency") for each in (found, expected)]
+    # Random weights are others where there are fewer.
+    assert maps[0]["other_image"] == pytest.approx(maps[1]["other_image"])
     found.pop("silent_capsules"), expected.pop("silent_capsules")
     for name, value in expected.items():
         if isinstance(value, (float, dict)):
@@ -434,7 +437,7 @@ def test_evaluate_has_faithfulness_if_asked_for():
     assert plain.faithfulness is None and report.faithfulness == used
     expected = {**plain.to_dict(), **used.to_dict(), "verdict": report.verdict}
     assert report.to_dict() == expected
-    assert report.verdict.endswith(used.verdict)
+    assert report.verdict.endswith(used.verdicts)
     assert "trivial: " in report.verdict
     rows = [" ".join(line.split()) for line in str(report).splitlines()]
     assert {" ".join(row) for row in used.rows()} <= {*rows}

@@ -214,7 +214,7 @@ class Report(Result):
             told = "; ".join(self._in_words)
             sentences = [f"The trees are not trivial: {told}."]
         if self.faithfulness is not None:
-            sentences.append(self.faithfulness.verdict)
+            sentences.append(self.faithfulness.verdicts)
         elif not self.trivial:
             sentences.append("Whether the network uses them was not measured.")
         if self.named_parts is not None:

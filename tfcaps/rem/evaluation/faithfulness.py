@@ -12,6 +12,11 @@ from tfcaps.graphs import clone_with_call, is_routed
 from tfcaps.layers import PartCaps, PrimaryCaps, PrimaryMatrixCaps
 from tfcaps.ops import Tensor, check_positive, length
 from tfcaps.rem.batches import predict
+from tfcaps.rem.evaluation.pixels import PixelFaithfulness, pixel_faithfulness
+from tfcaps.rem.evaluation.saliency_checks import (
+    SaliencyChecks,
+    saliency_checks,
+)
 from tfcaps.rem.evaluation.silencing import (
     Silencer,
     first_images,
@@ -28,6 +33,8 @@ Array = NDArray[Any]
 _SILENT = 0.01
 # Images for which random and active children are silenced, and shifted images.
 _CONTROLS, SHIFTED = 400, 256
+# Images whose saliency maps are compared.
+_MAPS = 100
 # Activations that differ less are the same but for rounding.
 _DECIMALS = 6
 # The same for the variance of couplings: that of those which differ by 1e-7.
@@ -75,6 +82,9 @@ class Faithfulness(Result):
             `Trees.active`.
         sufficiency_longest: Sufficiency of as many children as the tree has,
             the most active ones, whatever they are coupled with.
+        pixels: What `pixel_faithfulness` returned, if that was measured.
+        saliency: What `saliency_checks` returned, `None` of a network without
+            saliency maps.
     """
 
     told = ("empty", "verdict")
@@ -92,6 +102,8 @@ class Faithfulness(Result):
     samples: int
     necessity_active: dict[str, float]
     sufficiency_longest: dict[str, float]
+    pixels: PixelFaithfulness | None = None
+    saliency: SaliencyChecks | None = None
 
     @property
     def empty(self) -> bool:
@@ -177,10 +189,21 @@ class Faithfulness(Result):
             ("class share", f"{self.class_share:.3f}"),
             ("stability", stability),
             ("silent capsules", ", ".join(silent)),
+            *(row for part in self._parts for row in part.rows()),
         ]
 
+    @property
+    def _parts(self) -> list[PixelFaithfulness | SaliencyChecks]:
+        parts = self.pixels, self.saliency
+        return [part for part in parts if part is not None]
+
+    @property
+    def verdicts(self) -> str:
+        """The verdict, and those on pixels and on saliency maps."""
+        return " ".join([self.verdict, *(part.verdict for part in self._parts)])
+
     def __str__(self) -> str:
-        return "\n".join([*lines_of(self.rows()), "", self.verdict])
+        return "\n".join([*lines_of(self.rows()), "", self.verdicts])
 
 
 def faithfulness(
@@ -190,6 +213,7 @@ def faithfulness(
     layer: str | None = None,
     samples: int = 2000,
     draws: int = 5,
+    pixels: bool = False,
     seed: int = 0,
     batch_size: int = 256,
     verbose: int = 0,
@@ -214,6 +238,8 @@ def faithfulness(
             shuffle data that are sorted by class. Defaults to `2000`.
         draws: Int. How many sets of random children, and of active ones, are
             drawn for each image. Defaults to `5`.
+        pixels: Bool. Also replace pixels, by `pixel_faithfulness` with its
+            defaults. Defaults to `False`.
         seed: Int. Seed of all that is random. Defaults to `0`.
         batch_size: Int. Size of the batches cut from arrays. Defaults to `256`.
         verbose: 0 or 1. Show progress bars. Defaults to `0`.
@@ -273,6 +299,12 @@ def faithfulness(
         stability = tree_stability(
             silencer.model, images[few], inside[few], layer, batch_size
         )
+    of_pixels = None
+    if pixels:
+        of_pixels = pixel_faithfulness(
+            silencer.model, images, seed=seed, verbose=verbose
+        )
+    few = images[_evenly(len(images), _MAPS)]
     return Faithfulness(
         **shares,
         size=float(np.mean(inside)),
@@ -281,6 +313,8 @@ def faithfulness(
         stability=stability,
         silent_capsules=_silent_capsules(silencer.model, images, batch_size),
         samples=len(images),
+        pixels=of_pixels,
+        saliency=saliency_checks(silencer.model, few, seed=seed),
     )
 
 

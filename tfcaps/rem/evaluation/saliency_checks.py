@@ -43,6 +43,13 @@ class SaliencyChecks(Result):
         """Whether both are at most 0.5."""
         return max(self.randomization, self.other_image) <= MOST_ALIKE
 
+    def rows(self) -> list[tuple[str, str | None]]:
+        """Returns the names of measures, and what they are as text."""
+        return [
+            ("maps like those of random weights", f"{self.randomization:.2f}"),
+            ("maps like those of other images", f"{self.other_image:.2f}"),
+        ]
+
     @property
     def verdict(self) -> str:
         """One sentence on whether saliency maps explain anything."""
@@ -62,21 +69,26 @@ def saliency_checks(
     *,
     seed: int = 0,
     batch_size: int = 256,
-) -> SaliencyChecks:
+) -> SaliencyChecks | None:
     """Compares saliency maps with those of other weights and images.
 
     What is compared is drawn by `tfcaps.rem.explanation`. A frozen backbone
-    keeps its weights.
+    keeps its weights, and so does a layer that has no config.
 
     Args:
-        model: As in `trees`, one that has saliency maps.
-        images: Its input `[n, h, w, c]`, at least two.
+        model: As in `trees`.
+        images: Its input `[n, h, w, c]`.
         seed: Int. Seed of the other weights. Defaults to `0`.
         batch_size: Int. Most images in a batch. Defaults to `256`.
+
+    Returns:
+        `None` of a network without such maps, or of fewer than two images.
 
     References:
         - Adebayo et al., 2018, https://arxiv.org/abs/1810.03292
     """
+    if len(images) < 2 or "saliency" not in explanation(model).output:
+        return None
     maps, others = (
         _maps(network, images, batch_size)
         for network in (model, with_new_weights(model, seed))
@@ -93,7 +105,10 @@ def with_new_weights(model: keras.Model, seed: int) -> keras.Model:
     def untrained(layer: Any) -> Any:
         if isinstance(layer, FrozenModel):
             return layer
-        return type(layer).from_config(layer.get_config())
+        try:
+            return type(layer).from_config(layer.get_config())
+        except (NotImplementedError, TypeError):  # one of the user's own
+            return layer
 
     # From it initializers without a seed take theirs.
     state = random.getstate()
