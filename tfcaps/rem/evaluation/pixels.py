@@ -24,6 +24,7 @@ from tfcaps.rem.results import Result, lines_of, percent
 
 Array = NDArray[Any]
 Shares = dict[str, float]
+Controls = dict[str, float | None]
 
 # Leaves are made by their windows if so many stay with these alone, and half as
 # many at most with another window.
@@ -72,7 +73,8 @@ class PixelFaithfulness(Result):
         completeness: Share of images that keep their answer when all outside
             the windows of the tree is replaced.
         completeness_random: The same with random windows.
-        completeness_active: The same with windows of other active children.
+        completeness_active: The same with windows of other active children, in
+            images that have some; `None` without any.
         change: Share of images whose answer changes when the windows of the
             tree are replaced.
         change_random: The same of random windows.
@@ -96,10 +98,10 @@ class PixelFaithfulness(Result):
     prediction_answers: Shares
     completeness: Shares
     completeness_random: Shares
-    completeness_active: Shares
+    completeness_active: Controls
     change: Shares
     change_random: Shares
-    change_active: Shares
+    change_active: Controls
     completeness_best: float
     change_best: float
     window: float
@@ -191,7 +193,7 @@ class PixelFaithfulness(Result):
                 text = str(percent(share))
                 for control in ("random", "active"):
                     others = getattr(self, f"{measure}_{control}", None)
-                    if others is not None:
+                    if others is not None and others[name] is not None:
                         text += f", {control} {percent(others[name])}"
                 if name == _BEST and measure != "local_truth":
                     best = getattr(self, f"{measure}_best")
@@ -290,9 +292,9 @@ def pixel_faithfulness(
     total = 3 * (3 * len(asked) + 6 * len(images))
     pixels.bar = keras.utils.Progbar(total, verbose=verbose, unit_name="image")
     before = of_class(trees.lengths, trees.predicted)[asked[:, 0]]
-    shares: dict[str, Shares] = {}
+    shares: dict[str, Any] = {}
 
-    def add(measure: str, fill: str, value: float) -> None:
+    def add(measure: str, fill: str, value: float | None) -> None:
         shares.setdefault(measure, {})[fill] = value
 
     known: dict[str, Array] = {}
@@ -322,7 +324,8 @@ def pixel_faithfulness(
                 answers = pixels.lengths(queries, fill).argmax(axis=-1)
                 same = answers == trees.predicted[rows]
                 value = same if kept else ~same
-                add(f"{measure}{which}", fill, _share(value))
+                share = _share(value) if rows else None
+                add(f"{measure}{which}", fill, share)
                 if not which and not kept:
                     agree = answers == silenced
                     add("prediction_answers", fill, _share(agree))
