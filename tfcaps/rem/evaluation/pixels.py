@@ -40,10 +40,10 @@ _BLUR = 0.1
 # Rows and columns of windows among which the best are sought.
 _CANDIDATES = 5
 # Of which the best windows are sought, as that takes longest.
-_BEST = "blur"
+_BEST = "grey"
 # Falls that differ less are the same but for rounding.
 _DECIMALS = 5
-_IN_WORDS = {"blur": "blurred", "mean": "grey", "other": "of another image"}
+_IN_WORDS = {"blur": "blurred", "grey": "grey", "other": "of another image"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,7 @@ class PixelFaithfulness(Result):
 
     A dict has a share of images or leaves for each of what takes the place of
     pixels: `"blur"`, the image itself, blurred by a tenth of its shorter side;
-    `"mean"`, the mean colour of all images; and `"other"`, another image. A
+    `"grey"`, the mean colour of all images; and `"other"`, another image. A
     leaf's window is a square around its place; random windows, and those of
     other active children, are as many and as large.
 
@@ -80,7 +80,7 @@ class PixelFaithfulness(Result):
         change_random: The same of random windows.
         change_active: The same of windows of other active children.
         completeness_best: Share of images for which as many windows are known
-            that keep the answer, blurred: those of the tree, random ones, or
+            that keep the answer, in grey: those of the tree, random ones, or
             what a greedy search finds.
         change_best: The same of windows that change it: the ceiling for
             `change`, low where images are redundant.
@@ -565,6 +565,6 @@ def _fills(images: Array, seed: int) -> dict[str, Array]:
     other[order] = np.roll(order, 1)  # no image is its own
     return {
         "blur": blurred,
-        "mean": np.broadcast_to(mean.astype("float32"), images.shape),
+        "grey": np.broadcast_to(mean.astype("float32"), images.shape),
         "other": images[other],
     }
