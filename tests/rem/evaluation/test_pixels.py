@@ -88,7 +88,7 @@ def test_leaves_of_local_parts_are_made_by_their_windows():
     assert found.change["grey"] == found.prediction_answers["grey"] == 0.5
     assert found.completeness_best == 1.0 and 0.5 <= found.change_best <= 1.0
     assert found.completeness_active == dict.fromkeys(found.change)
-    assert 0.08 < found.area < 2 * 0.25**2
+    assert 0.08 < found.area <= 2 * 0.25**2
     assert found.local and found.tell
     assert "The leaves are made by their windows (25 % of" in found.verdict
     assert json.loads(json.dumps(found.to_dict()))["local"] is True
