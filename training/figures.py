@@ -98,9 +98,15 @@ def of_dictionaries(
 
 
 def of_models(
-    models: Mapping[str, keras.Model], config: Config, data: Data
+    models: Mapping[str, keras.Model],
+    config: Config,
+    data: Data,
+    reports: Mapping[str, Report],
 ) -> Figures:
-    """Returns the figures for which models look at test images."""
+    """Returns the figures for which models look at test images.
+
+    A saliency map that was measured to be no explanation is not drawn.
+    """
     images, classes = data.test
     names = data.class_names
     _, first = np.unique(classes, return_index=True)
@@ -115,7 +121,14 @@ def of_models(
     title, trees = list(each.items())[-1]
     of_each = np.searchsorted(rows, first)
     found = right_and_wrong(models, config, data)
-    if trees.has_places:
+    failing = {
+        name
+        for name, report in reports.items()
+        if (used := report.faithfulness)
+        and used.saliency
+        and not used.saliency.specific
+    }
+    if trees.has_places and not models.keys() <= failing:
         maps = {
             TITLES[name]: {
                 "lengths": shown.lengths,
@@ -125,6 +138,7 @@ def of_models(
                 ),
             }
             for name, model in models.items()
+            if name not in failing
             for shown in [each[TITLES[name]][of_each]]
             for fields in [rem.receptive_fields(model)]
         }

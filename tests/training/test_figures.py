@@ -217,5 +217,5 @@ def test_dictionaries_of_types_are_kept_where_there_are_any(
 def test_children_of_one_position_have_no_saliency_map(data):
     model = SMALL_NETWORKS["multilayer_capsnet"]()
     config = Config(levels=(5, 11), mode="midrise")
-    shown = figures.of_models({"baseline": model}, config, data)
+    shown = figures.of_models({"baseline": model}, config, data, {})
     assert set(shown) == OF_MODELS
