@@ -21,7 +21,7 @@ ON_JAX += tests/losses tests/viz/test_viz.py \
 	evaluation/test_evaluate parse/test_type_keys pruning/test_single_shot))
 endif
 
-.PHONY: rem test test-all test-jax test-other-cpu lint docs clean
+.PHONY: rem test test-all test-jax test-as-users test-other-cpu lint docs clean
 
 rem: $(if $(wildcard $(VENV)/installed-dev),$(VENV)/installed-dev,$(VENV)/installed)
 	$(RUN) training/run.py --rem
@@ -35,6 +35,12 @@ test-all: $(VENV)/installed-dev
 test-jax: $(VENV)/installed-dev
 	KERAS_BACKEND=jax $(RUN) -m pytest --numprocesses 2 --dist worksteal $(ON_JAX)
 
+# Compiled with all passes of XLA, which tests/conftest.py leaves out elsewhere.
+test-as-users: $(VENV)/installed-dev
+	AS_USERS=1 $(RUN) -m pytest --numprocesses 2 --dist worksteal \
+	tests/training/test_run.py tests/models/test_learning.py tests/routing \
+	tests/rem/evaluation/test_evaluate.py tests/export/test_save.py
+
 # On any processor what TensorFlow does on one without AVX-512, and on others.
 test-other-cpu: $(VENV)/installed-dev
 	TF_ENABLE_ONEDNN_OPTS=0 ONEDNN_MAX_CPU_ISA=AVX2 XLA_FLAGS=--xla_cpu_max_isa=AVX2 \
@@ -45,7 +51,8 @@ test-other-cpu: $(VENV)/installed-dev
 lint: $(VENV)/installed-dev
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
-	$(RUN) -m mypy tfcaps training export experiments benchmarks cli.py
+	$(RUN) -m mypy tfcaps training export experiments benchmarks cli.py \
+	    markdown_table.py
 
 docs: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import importlib.util
+import io
 import json
 import logging
 import os
@@ -79,6 +80,9 @@ def run_command(
     is a bug and keeps its traceback.
     """
     options = parser.parse_args(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A file name may have what the terminal cannot show.
+        sys.stdout.reconfigure(errors="backslashreplace")
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         # As Python has it, for the clean end below.
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -110,9 +110,11 @@ class ExperimentFolder:
         """Returns the folder of an experiment that was begun, or an error."""
         file = path / "experiment.json"
         try:
-            return cls(path, **json.loads(file.read_text("utf-8")))
-        except (TypeError, ValueError) as error:
+            about = json.loads(file.read_text("utf-8"))
+            known = {key: about[key] for key in ("name", "recipe", "seeds")}
+        except (ValueError, TypeError, KeyError) as error:
             raise UserError(f"{file} is not that of an experiment.") from error
+        return cls(path, **known)
 
     def runs(self, patterns: Iterable[str] = ("*",)) -> list[Run]:
         """Returns the runs of these names, with all seeds, done or not.

@@ -35,7 +35,8 @@ PAGE = seeds.Page(
         ("a plain CNN, %", "{plain}"),
         ("leaves", "{leaves:.2f}"),
         ("at most ten, %", "{ten:.1f}"),
-        ("necessity", "{necessity:.3f}"),
+        ("answer changes", "{changes}"),
+        ("changes or halves", "{necessity:.3f}"),
         ("of others active", "{active:.3f}"),
         ("of random", "{random:.3f}"),
         ("sufficiency", "{sufficiency:.3f}"),
@@ -47,7 +48,10 @@ PAGE = seeds.Page(
         ("types exchanged, %", "{exchanged:.2f}"),
     ),
     ("data", "seed", "orphan"),
-    lambda row: [{"plain": "–", **row, **trees} for trees in row["trees"]],
+    # Older runs have no `changes`.
+    lambda row: [
+        {"plain": "–", "changes": "–", **row, **trees} for trees in row["trees"]
+    ],
 )
 
 
@@ -207,6 +211,7 @@ def of_trees(network: Any, data: Any, orphan: float) -> dict[str, Any]:
         "leaves": float(found.leaves.mean()),
         "ten": 100 * float(np.mean(found.leaves <= 10)),
         "used": int(np.sum(found.slots.mean(axis=0) > 0.01)),
+        "changes": round(used.answer_changes["zero"], 3),
         "necessity": used.necessity["zero"],
         "active": used.necessity_active["zero"],
         "random": used.necessity_random["zero"],
@@ -230,7 +235,8 @@ def draw(network: Any, data: Any, path: Path) -> None:
     images = data.test.images[:]
     some = np.random.default_rng(0).permutation(len(images))[:_MOST]
     trees = rem.trees(network, images[some], couplings=False)
-    pictures = rem.part_pictures(images[some], trees)
+    windows = rem.part_pictures(images[some], trees, 11, count=_MOST)
+    pictures = np.nanmean(windows, axis=1)
     shares = np.bincount(
         trees.types, trees.in_tree.sum(axis=0), trees.num_types
     ) / max(trees.in_tree.sum(), 1)

@@ -31,13 +31,16 @@ _COLUMNS = (
     ("right, %", "{accuracy:.2f}"),
     ("linear head", "{linear:.2f}"),
     ("types exchanged", "{exchanged:.2f}"),
-    ("bits of types", "{bits:.2f}"),
-    ("of places", "{bits_of_places:.2f}"),
+    ("trees by place, bits", "{bits_of_places:.2f}"),
+    ("by type", "{bits:.2f}"),
     ("leaves", "{leaves:.1f}"),
     ("no leaf, %", "{empty:.1f}"),
-    ("necessity", "{necessity:.3f}"),
-    ("random", "{random:.3f}"),
-    ("other active", "{active:.3f}"),
+    ("answer changes", "{changes:.3f}"),
+    ("by chance", "{chance:.3f}"),
+    ("random", "{changes_random:.3f}"),
+    ("other active", "{changes_active:.3f}"),
+    ("at the mean", "{changes_mean:.3f}"),
+    ("shorter", "{shorter:.3f}"),
     ("in the map", "{in_map:.3f}"),
     ("random", "{in_map_random:.3f}"),
     ("sufficiency", "{sufficiency:.3f}"),
@@ -118,9 +121,12 @@ def measured(
         "bits_of_places": entropy(trees, trees.in_tree),
         "leaves": float(trees.leaves.mean()),
         "empty": 100 * float(np.mean(trees.leaves == 0)),
-        "necessity": used.necessity["zero"],
-        "random": used.necessity_random["zero"],
-        "active": used.necessity_active["zero"],
+        "changes": used.answer_changes["zero"],
+        "chance": used.answer_changes_chance,
+        "changes_random": used.answer_changes_random["zero"],
+        "changes_active": used.answer_changes_active["zero"],
+        "changes_mean": used.answer_changes["mean"],
+        "shorter": used.shorter["zero"],
         "in_map": in_map,
         "in_map_random": in_map_random,
         "sufficiency": used.sufficiency["zero"],
@@ -152,24 +158,20 @@ def exchanged(head: Any, maps: Array, labels: Array) -> float:
 
 
 def blanked(head: Any, maps: Array, trees: Any) -> tuple[float, float]:
-    """Returns how many lose their class if the features of leaves are blanked.
+    """Returns how many answers change if the features of leaves are blanked.
 
     Cells of the map with a leaf become the mean of the images. Unlike where
     children are silenced, other places may then win. And if as many random
     cells are blanked.
     """
-    from tfcaps.rem.evaluation.faithfulness import lost
-    from tfcaps.rem.evaluation.silencing import of_class
-
     mean = maps.mean(axis=0, dtype="float64").astype("float32")
     shape = (*maps.shape[:3], 1)
     cells = trees.in_tree.reshape(len(maps), -1, trees.num_types).any(axis=-1)
-    before = of_class(trees.lengths, trees.predicted)
 
     def share(cells: Array) -> float:
         seen = np.where(cells.reshape(shape), mean, maps)
         lengths = head.predict(seen, verbose=0)
-        return float(np.mean(lost(lengths, trees.predicted, before)))
+        return float(np.mean(lengths.argmax(axis=-1) != trees.predicted))
 
     return share(cells), share(np.random.default_rng(0).permuted(cells, axis=1))
 

@@ -153,12 +153,14 @@ def draw_trees(
 
     page, panels = in_rows(len(images), 10.0, 0.0, 2.5)
     style: Any = {"color": "w", "ha": "center", "va": "center", "fontsize": 8}
+    style["parse_math"] = False
     style["bbox"] = {"fc": "tab:blue", "ec": "none", "alpha": 0.7, "pad": 1}
     for panel, image, title, is_wrong, own in zip(
         panels, images, titles, wrong, leaves, strict=True
     ):
         show(panel, picture(image))
-        panel.set_title(title, fontsize=9, color="crimson" if is_wrong else "k")
+        tint = "crimson" if is_wrong else "k"
+        panel.set_title(title, fontsize=9, color=tint, parse_math=False)
         for (row, column), text in own:
             panel.text(column, row, text, **style)
     page.savefig(path, dpi=80)

@@ -28,7 +28,7 @@ _BATCH = 32
 _OTHERS = 5000  # added to the seed of images on which types are named
 _FILTERS, _STRIDES = (16, 32, 32, 32, 32, 48), (1, 2, 1, 1, 1, 1)
 _FAITHFUL = (
-    ("necessity", "necessity"),
+    ("changes or halves", "necessity"),
     ("of other active ones", "necessity_active"),
     ("of random ones", "necessity_random"),
     ("sufficiency", "sufficiency"),
@@ -42,6 +42,7 @@ PAGE = seeds.Page(
         ("right, %", "{right:.1f}"),
         ("unseen named, %", "{unseen:.1f}"),
         ("layer", "{layer}"),
+        ("answer changes", "{answer_changes}"),
         *((head, f"{{{name}:.3g}}") for head, name in _FAITHFUL),
         ("size, %", "{size:.3g}"),
         ("leaves", "{leaves:.3g}"),
@@ -54,7 +55,10 @@ PAGE = seeds.Page(
         ("labelled F1", "{labelled_f1:.3g}"),
         ("types", "{types:.3g}"),
     ),
-    lines=lambda row: [{**row, "layer": k, **row[k]} for k in _LAYERS],
+    # Older runs have no `answer_changes`.
+    lines=lambda row: [
+        {"answer_changes": "–", **row, "layer": k, **row[k]} for k in _LAYERS
+    ],
 )
 
 
@@ -115,6 +119,7 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
         )
         row["right"] = seeds.right(trees.lengths, labels)
         row[name] = {
+            "answer_changes": round(told.answer_changes["zero"], 3),
             **{key: getattr(told, key)["zero"] for _, key in _FAITHFUL},
             "size": 100 * told.size,
             "outside": float(outside.sum(axis=1).mean()),

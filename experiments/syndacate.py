@@ -52,7 +52,8 @@ PAGE = seeds.Page(
         ("leaves on own, %", "{own:.1f}"),
         ("of all places, %", "{own_of_all:.1f}"),
         ("leaves", "{leaves:.2f}"),
-        ("necessity", "{necessity:.3f}"),
+        ("answer changes", "{answer_changes}"),
+        ("changes or halves", "{necessity:.3f}"),
         ("of others active", "{necessity_active:.3f}"),
         ("of random ones", "{necessity_random:.3f}"),
         ("sufficiency", "{sufficiency:.3f}"),
@@ -60,6 +61,7 @@ PAGE = seeds.Page(
         ("seconds", "{seconds:.0f}"),
     ),
     ("images", "seed"),
+    lambda row: [{"answer_changes": "–", **row}],  # of older runs
 )
 
 
@@ -134,6 +136,7 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
         * seeds.named(trees[no_x], masks[no_x]).found_once,
         "own": 100 * found.own,
         "own_of_all": 100 * seeds.named(every, masks).own,
+        "answer_changes": round(used.answer_changes["zero"], 3),
         **{name: getattr(used, name)["zero"] for name in silenced},
         "seconds": seconds,
     }

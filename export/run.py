@@ -26,6 +26,7 @@ from cli import (
     start_quietly,
 )
 from markdown_table import table
+from training.names import existing
 
 # Formats, and the modules of their extras of the same name. TensorFlow writes
 # all of them.
@@ -53,7 +54,7 @@ def make_parser() -> Parser:
     add(
         "--run",
         required=True,
-        type=Path,
+        type=existing,
         help="run folder, or any .keras file of a capsule network",
     )
     add("--to", required=True, type=Path, help="folder of the served models")

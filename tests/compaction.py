@@ -59,6 +59,25 @@ def compacted(model, atol=SUMS):
     return compact
 
 
+def assert_same(outputs, expected, atol=1e-6):
+    """Compares dicts of outputs of a compacted model and the whole one.
+
+    Couplings `[b, i, ...]` are those of the children left, in their order, and
+    a saliency map is a mean over their types.
+    """
+    assert list(outputs) == list(expected)
+    for name, wanted in expected.items():
+        value, wanted = np.array(outputs[name]), np.array(wanted)
+        if name == "saliency" and wanted.any():
+            value, wanted = value / value.max(), wanted / wanted.max()
+        if name != "couplings":
+            np.testing.assert_allclose(value, wanted, 1e-4, atol)
+            continue
+        rest = iter(np.moveaxis(wanted, 1, 0))
+        for child in np.moveaxis(value, 1, 0):
+            assert any(np.allclose(child, w, 1e-4, atol) for w in rest)
+
+
 def is_left_alone(model):
     return compacted(model).count_params() == model.count_params()
 

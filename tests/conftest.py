@@ -19,7 +19,7 @@ if os.environ.get("KERAS_BACKEND") == "jax":
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 # Most of the time on JAX is LLVM's, optimising what runs once. Level 0 there
 # rounds EM's couplings by more than the tests allow, on some processors.
-if not os.environ.get("NIGHTLY"):
+if not (os.environ.get("NIGHTLY") or os.environ.get("AS_USERS")):
     level = int(os.environ.get("KERAS_BACKEND") == "jax")
     flags = (
         f"--xla_backend_optimization_level={level}"

@@ -168,16 +168,6 @@ class_caps-matrix | GRID | {} | ClassCaps(3, 4, matrix=True)
 class_caps-matrix_em | [(2, 3, 2, 16), (2, 3, 2)] | ALL
     | ClassCaps(3, 16, EMRouting(2), matrix=True, coordinates=True,
       share="type")
-compact_caps | CHILDREN | {}
-    | CompactCaps(3, 4, grid=(9,), sources=[3, 0], origins=[1, 7])
-compact_caps-grid | GRID | COUPLINGS
-    | CompactCaps(3, 4, grid=(2, 2, 4), sources=[4, 9], origins=[5, 13])
-compact_caps-share_type | GRID | ALL
-    | CompactCaps(3, 4, grid=(2, 2, 5), sources=[0, 2], origins=[1, 4],
-      share="type")
-compact_caps-self_attention | GRID | ALL
-    | CompactCaps(3, 4, "self_attention", grid=(2, 2, 3), sources=[0, 2],
-      origins=[0, 2], share="type")
 conv_caps | MAP | {} | ConvCaps(3, 5, 2)
 conv_caps-same | MAP | COUPLINGS | ConvCaps(3, 5, (3, 2), (2, 1), "same")
 conv_caps-share_types | MAP | {}

@@ -2,29 +2,7 @@
 
 import numpy as np
 
-# The distance of 1 from the next number; rounding changes a number by half of
-# that at most, relative to its size.
-_EPS = {name: float(np.finfo(name).eps) for name in ("float32", "float64")}
-# Of a normal distribution, 1 in 16,000 lies farther out.
-_DEVIATIONS = 4.0
-
-
-def rounding(terms, magnitude=1.0, dtype="float32"):
-    """Returns the tolerance for sums that are added up in any order.
-
-    Which order, and whether a product is rounded before it is added, is the
-    processor's affair. Each term adds an error of at most half an eps of the
-    size of the sum so far, errors of either sign, so that those of `terms` grow
-    as its root.
-
-    Args:
-        terms: Int. How many numbers are added up, one sum after the other: of a
-            sum of 24 that goes into three further sums of 24, 96.
-        magnitude: Float. How large the sums are. Defaults to `1.0`.
-        dtype: Type of the computation. Defaults to `"float32"`.
-    """
-    return _DEVIATIONS * np.sqrt(terms) * _EPS[dtype] * magnitude
-
+from tfcaps.export.tolerance import rounding
 
 # Of what the small networks of the tests compute: sums of numbers of size 1, at
 # most so many terms one after the other.

@@ -164,9 +164,12 @@ def build(
         warnings.filterwarnings("ignore", "`input_shape` is undefined or non")
         try:
             return make(include_top=False, weights=weights, input_shape=shape)
-        # Keras raises a plain `Exception` where a download fails.
+        # Keras raises a plain `Exception` where a download fails, and the
+        # others where the file is broken; what is none of them is a mistake.
         except Exception as error:
-            if _TOO_SMALL.search(str(error)):
+            of_file = type(error) is Exception
+            of_file |= isinstance(error, (OSError, ValueError))
+            if not of_file or _TOO_SMALL.search(str(error)):
                 raise
             reason = " ".join(str(error).split()).rstrip(".")
             url = re.search(r"https?://\S+/([^/\s:]+)", reason)

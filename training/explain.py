@@ -26,17 +26,23 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from cli import Parser, UserError, check_installed, run_loading, start_quietly
+from training.names import existing
 
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
     parser = Parser(prog="training/explain.py", description=__doc__)
     add = parser.add_argument
-    add("--run", required=True, type=Path, help="run folder that is finished")
+    add(
+        "--run",
+        required=True,
+        type=existing,
+        help="run folder that is finished",
+    )
     add(
         "images",
         nargs="+",
-        type=Path,
+        type=existing,
         metavar="PICTURE",
         help="picture file, or folder of pictures; of folders that are named "
         "like classes it is also said how many are right",

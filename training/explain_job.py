@@ -3,9 +3,11 @@
 import argparse
 import collections
 import csv
+import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -14,16 +16,24 @@ import tfcaps  # noqa: F401 (registers the layers)
 from cli import UserError
 from tfcaps import rem, viz
 from tfcaps.files import write_atomically
+from tfcaps.rem.parse.records import length_meaning, margin_text
 from training import images as pixels
 from training.batches import Batches
-from training.figures import TEXTS, draw_named_trees, names_by_hand
+from training.figures import (
+    TEXTS,
+    draw_named_trees,
+    names_by_hand,
+    names_of_types,
+)
 from training.folder import RunFolder
 from training.images import Array, Images
+from training.names import as_text
 
 # Pictures that are drawn; more would be too small to read.
 PANELS = 12
 # Pictures that are named in a sentence.
 _NAMED = 10
+_NUMBERED = re.compile(r"named_tree(-\d+)?\.png")
 _MODES = {1: "L", 3: "RGB"}
 
 Sentences = list[tuple[str, bool]]  # each with whether it is a warning
@@ -31,24 +41,27 @@ Figures = list[tuple[Path, str, str]]  # PNG file, heading, caption
 
 
 class Picture(NamedTuple):
-    """A file: a name that no other has, and its class if that is known."""
+    """A file: a name that no other has, and its class if that is known.
+
+    Its size is rows and columns, upright, before it is resized.
+    """
 
     path: Path
     name: str
     truth: str | None = None
+    size: tuple[int, int] = (0, 0)
 
 
 class Answer(NamedTuple):
-    """The longest class of a picture and the second longest."""
+    """What the network says of a picture, see `rem.tree_records`."""
 
     picture: Picture
-    classes: tuple[str, str]
-    lengths: tuple[float, float]
+    record: dict[str, Any]
 
     @property
     def is_wrong(self) -> bool:
         """Whether it is known to be of another class."""
-        return self.picture.truth not in (None, self.classes[0])
+        return self.picture.truth not in (None, self.record["class"])
 
     @property
     def mark(self) -> str:
@@ -56,6 +69,21 @@ class Answer(NamedTuple):
         if self.picture.truth is None:
             return ""
         return f"WRONG: {self.picture.truth}" if self.is_wrong else "yes"
+
+    @property
+    def margin(self) -> str:
+        """How far the class is before the next one."""
+        return margin_text(
+            self.record["length"], self.record["runner_up_length"]
+        )
+
+    def __str__(self) -> str:
+        told = self.record
+        return (
+            f"{told['class']} (length {told['length']:.2f}), then "
+            f"{told['runner_up']} ({told['runner_up_length']:.2f}): margin "
+            f"{self.margin}"
+        )
 
 
 def explain(options: argparse.Namespace) -> None:
@@ -68,10 +96,17 @@ def explain(options: argparse.Namespace) -> None:
     pictures, images, sentences = read(
         pictures, shape, skip_broken=options.skip_broken
     )
-    answers = ask(folder, model, pictures, images)
+    trees = rem.trees(
+        model,
+        Batches(images, np.zeros(len(images), int), batch_size=256),
+        couplings=False,
+    )
+    answers = ask(folder, model, pictures, trees)
     few = len(answers) <= PANELS
     for a in answers if few else ():
-        print(f"{a.picture.path}: {a.classes[0]} (length {a.lengths[0]:.2f})")
+        print(f"{a.picture.path}: {a}")
+    meaning = length_meaning(rem.blueprints(model))
+    print(meaning)
     sentences = [*_right_and_wrong(answers), *sentences]
     if not few:
         told = f"{PANELS} of the {len(answers):,} pictures are drawn"
@@ -82,11 +117,15 @@ def explain(options: argparse.Namespace) -> None:
     out.mkdir(parents=True, exist_ok=True)
     # In their order, wrong ones if not all.
     places = sorted(range(len(answers)), key=lambda k: not answers[k].is_wrong)
-    places = sorted(places[:PANELS])
-    drawn = [answers[k] for k in places]
-    figures = _draw(folder, model, images[np.array(places)], drawn, out)
-    written = _write(out, folder, answers, figures, sentences)
-    for file in [*(path for path, *_ in figures if few), *written]:
+    places = places[:PANELS]
+    drawn, rows = [answers[k] for k in places], np.array(places)
+    figures = _draw(
+        folder, model, images[rows], trees[rows], drawn, out, meaning
+    )
+    written = _write(out, folder, answers, figures, sentences, meaning)
+    for path, heading, _ in figures if few else ():
+        print(f"{path}: {heading}")
+    for file in written:
         print(file)
 
 
@@ -100,25 +139,25 @@ def find(paths: Sequence[Path], classes: Sequence[str]) -> list[Picture]:
     where the name has a slash, the folder's has a hyphen.
     """
     found: dict[Path, Picture] = {}
-    of_folders = {name.replace("/", "-"): name for name in classes}
+    of_folders = {as_text(name).replace("/", "-"): name for name in classes}
     for path in paths:
         if not path.is_dir():
-            found.setdefault(path, Picture(path, path.name))
+            found.setdefault(path, Picture(path, as_text(path.name)))
             continue
         folders = [path, *sorted(p for p in path.rglob("*") if p.is_dir())]
         inside = [file for one in folders for file in pixels.files_in(one)]
         if not inside:
             raise UserError(f"there is no picture in the folder {path}.")
         for file in inside:
-            name = file.relative_to(path).as_posix()
+            name = as_text(file.relative_to(path).as_posix())
             inner = file.parent.name if file.parent != path else ""
-            truth = of_folders.get(inner)
+            truth = of_folders.get(as_text(inner))
             found.setdefault(file, Picture(file, name, truth))
     names = collections.Counter(picture.name for picture in found.values())
     return [
         picture
         if names[picture.name] == 1
-        else picture._replace(name=picture.path.as_posix())
+        else picture._replace(name=as_text(picture.path.as_posix()))
         for picture in found.values()
     ]
 
@@ -155,7 +194,7 @@ def read(
             )
         image = image.reshape(1, height, width, channels)
         taken.append(pixels.resize(image, (rows, columns)))
-        readable.append(picture)
+        readable.append(picture._replace(size=(height, width)))
     if not readable:
         raise UserError(
             f"none of the {len(pictures):,} pictures can be read; {left_out[0]}"
@@ -175,26 +214,19 @@ def ask(
     folder: RunFolder,
     model: keras.Model,
     pictures: Sequence[Picture],
-    images: Images,
+    trees: rem.Trees,
 ) -> list[Answer]:
-    """Returns the answers to pictures, of rounded couplings."""
-    names = folder.class_names()
-    trees = rem.trees(
-        model,
-        Batches(images, np.zeros(len(images), int), batch_size=256),
-        folder.config.levels,
-        mode=folder.config.mode,
-        couplings=False,
+    """Returns the answers to pictures, from their trees."""
+    fields, blueprints = rem.receptive_fields(model), rem.blueprints(model)
+    records = rem.tree_records(
+        trees,
+        fields,
+        class_names=folder.class_names(),
+        type_names=names_of_types(folder, trees.num_types),
+        blueprints=blueprints,
+        sizes=np.array([picture.size for picture in pictures]),
     )
-    order = np.argsort(-trees.lengths, axis=-1, kind="stable")[:, :2]
-    return [
-        Answer(
-            picture,
-            (names[best[0]], names[best[1]]),
-            tuple(trees.lengths[k, best].tolist()),
-        )
-        for k, (picture, best) in enumerate(zip(pictures, order, strict=True))
-    ]
+    return list(map(Answer, pictures, records))
 
 
 def _right_and_wrong(answers: Sequence[Answer]) -> Sentences:
@@ -209,7 +241,8 @@ def _right_and_wrong(answers: Sequence[Answer]) -> Sentences:
     )
     if wrong:
         told += "; wrong: " + ", ".join(
-            f"{a.picture.name} taken for {a.classes[0]}" for a in wrong[:_NAMED]
+            f"{a.picture.name} taken for {a.record['class']}"
+            for a in wrong[:_NAMED]
         )
     if len(wrong) > _NAMED:
         told += f" and {len(wrong) - _NAMED:,} more"
@@ -223,36 +256,60 @@ def _draw(
     folder: RunFolder,
     model: keras.Model,
     images: Array,
+    trees: rem.Trees,
     answers: Sequence[Answer],
     out: Path,
+    meaning: str,
 ) -> Figures:
-    """Draws each picture, if children have places, and all together."""
+    """Draws each picture, if children have places, and all together.
+
+    Drawings of an earlier call, of other pictures, are removed.
+    """
     names = folder.class_names()
     known = {name: j for j, name in enumerate(names)}
     labels = [known.get(a.picture.truth or "") for a in answers]
-    drawings = draw_named_trees(folder, model, images, names, labels)
+    pictures = [a.picture for a in answers]
+    # As pictures were before they got the shape of the network's images.
+    shown = np.array([p.size for p in pictures]) / images.shape[1:3]
+    aspects = (shown[:, 0] / shown[:, 1]).tolist()
+    drawings = draw_named_trees(
+        folder,
+        model,
+        images,
+        trees,
+        names,
+        labels,
+        [p.name for p in pictures],
+        aspects,
+    )
     files: Figures = []
     for number, drawing in enumerate(drawings, 1):
         several = len(drawings) > 1
         path = drawing.save(out / f"named_tree{f'-{number}' * several}")
         heading = TEXTS["explain"]["named_tree"]["heading"]
-        heading += f", picture {number}" * several
-        files.append((path, heading, TEXTS["named_tree"]["caption"].strip()))
+        heading = f"{pictures[number - 1].name}: {heading}"
+        caption = TEXTS["another_named_tree"]["caption"]
+        if number == 1:
+            caption = TEXTS["named_tree"]["caption"].format(length=meaning)
+        files.append((path, heading, caption.strip()))
     drawing = viz.tree_fields(
         images,
-        rem.trees(model, images, folder.config.levels, mode=folder.config.mode),
+        trees,
         rem.receptive_fields(model),
         titles=[
-            f"{a.picture.name}: {a.classes[0]} {a.lengths[0]:.2f}"
-            f"{f' ({a.mark})' if a.is_wrong else ''}, "
-            f"{a.classes[1]} {a.lengths[1]:.2f}"
+            f"{a.picture.name}{f' ({a.mark})' if a.is_wrong else ''}: {a}"
             for a in answers
         ],
         class_names=names,
+        aspects=aspects,
     )
     texts = TEXTS["explain"]["tree_fields"]
     path = drawing.save(out / "tree_fields")
-    files.append((path, texts["heading"], texts["caption"].strip()))
+    caption = texts["caption"].format(length=meaning).strip()
+    files.append((path, texts["heading"], caption))
+    for old in {*out.glob("named_tree*.png")} - {path for path, *_ in files}:
+        if _NUMBERED.fullmatch(old.name):
+            old.unlink()
     return files
 
 
@@ -262,32 +319,45 @@ def _write(
     answers: Sequence[Answer],
     figures: Figures,
     sentences: Sentences,
+    meaning: str,
 ) -> list[Path]:
-    """Writes `predictions.csv`, and a page that holds everything it shows."""
+    """Writes tables of what was found, and a page that shows it."""
+    names = "class length runner_up runner_up_length margin".split()
     kept, shown = [], []
     for a in answers:
-        (first, second), (one, two) = a.classes, a.lengths
-        row = [str(a.picture.path), first, f"{one:.4f}", second, f"{two:.4f}"]
-        kept.append([*row, a.picture.truth or ""])
-        row = [a.picture.name, first, f"{one:.2f}", second, f"{two:.2f}"]
-        shown.append([*row, a.mark])
+        values = [a.record[name] for name in names]
+        kept.append([a.picture.path, *values, a.picture.truth or ""])
+        numbers = [f"{x:.2f}" if isinstance(x, float) else x for x in values]
+        shown.append([a.picture.name, *numbers[:-1], a.margin, a.mark])
     table, page = out / "predictions.csv", out / "index.html"
+    data = out / "trees.json"
+    content = {
+        "network": folder.config.model,
+        "length": meaning,
+        "pixels": "of the file, upright: turned as its EXIF note says",
+        "pictures": [
+            {"file": str(a.picture.path), "true_class": a.picture.truth}
+            | a.record
+            for a in answers
+        ],
+    }
+    with write_atomically(data, "w") as file:
+        json.dump(content, file, indent=1, ensure_ascii=False, allow_nan=False)
+        file.write("\n")
     with write_atomically(table, "w") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(
-            "file class length runner_up runner_up_length true_class".split()
-        )
+        writer.writerow(["file", *names, "true_class"])
         writer.writerows(kept)
-    head = "picture,recognised as,length,runner-up,its length,right".split(",")
+    head = "picture,recognised as,length,runner-up,its length,margin,right"
     section = viz.Section(
         "Explained pictures",
         sentences=sentences,
         figures=figures,
-        table=(head, shown),
+        table=(head.split(","), shown),
         note=f"{len(answers):,} pictures, seen by the network "
-        f"{folder.config.model} of {folder.path}. A length is between 0 and 1: "
-        "how sure the network is of a class. The runner-up is the second "
-        "longest class.",
+        f"{folder.config.model} of {folder.path}. {meaning} The runner-up is "
+        "the second longest class; the margin, the first length less the "
+        "second, says how clear the answer is.",
     )
     viz.write_report(page, section, [])
-    return [table, page]
+    return [table, data, page]

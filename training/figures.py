@@ -1,4 +1,9 @@
-"""The figures of reports; what they say stands in `figures.toml`."""
+"""The figures of reports; what they say stands in `figures.toml`.
+
+An image has one tree in all of them: that of couplings as they are, with which
+the network is used, and its trees are measured. Rounded couplings are those of
+the dictionaries alone, the paper's keys.
+"""
 
 import json
 import tomllib
@@ -15,8 +20,8 @@ from tfcaps import rem, viz
 from tfcaps.layers import perturb_dimensions
 from tfcaps.rem import Report
 from tfcaps.rem.maps import saliency_map
+from tfcaps.rem.parse.records import length_meaning, margin_text
 from training.batches import Batches
-from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder
 from training.images import Array, Floats, Split
@@ -40,15 +45,15 @@ NAMES = "names.json"
 
 
 class Shown(NamedTuple):
-    """A figure in the report."""
+    """A figure in the report, or a sentence why there is none."""
 
-    drawing: viz.Drawing
+    drawing: viz.Drawing | None
     heading: str
     caption: str
 
 
 class Figures(dict[str, Shown]):
-    """Figures by name."""
+    """Figures by name; with a sentence those that would be empty."""
 
     def add(
         self, name: str, drawing: viz.Drawing, like: str = "", **facts: Any
@@ -60,6 +65,43 @@ class Figures(dict[str, Shown]):
             for part in ("heading", "caption")
         )
         self[name] = Shown(drawing, heading, caption)
+
+    def add_trees(
+        self,
+        name: str,
+        trees: Mapping[str, rem.ParseTree],
+        *,
+        images: Array | None = None,
+        class_names: Sequence[str],
+        **facts: Any,
+    ) -> None:
+        """Adds parse trees that have leaves, or says that none has."""
+        rows = [k for k, tree in enumerate(trees.values()) if tree.edges]
+        heading = TEXTS[name]["heading"].format(**facts)
+        if not rows:
+            told = f"{heading}: left out. {TEXTS[name]['empty'].strip()}"
+            self[name] = Shown(None, heading, told.replace("\n", " "))
+            return
+        drawing = viz.parse_tree(
+            {title: tree for title, tree in trees.items() if tree.edges},
+            images=None if images is None else images[rows],
+            class_names=class_names,
+        )
+        self.add(name, drawing, **facts)
+        if without := len(trees) - len(rows):
+            told = f" Left out: {without:,} without a line."
+            shown = self[name]
+            self[name] = shown._replace(caption=shown.caption + told)
+
+    @property
+    def drawings(self) -> dict[str, Shown]:
+        """Those that are not empty."""
+        return {name: one for name, one in self.items() if one.drawing}
+
+    @property
+    def left_out(self) -> list[str]:
+        """A sentence for each that is empty."""
+        return [one.caption for one in self.values() if not one.drawing]
 
 
 def of_dictionaries(
@@ -99,7 +141,6 @@ def of_dictionaries(
 
 def of_models(
     models: Mapping[str, keras.Model],
-    config: Config,
     data: Data,
     reports: Mapping[str, Report],
 ) -> Figures:
@@ -113,14 +154,12 @@ def of_models(
     first = first[:_CLASSES]
     rows = np.union1d(first, np.arange(min(_AVERAGED, len(classes))))
     each = {
-        TITLES[name]: rem.trees(
-            model, images[rows], config.levels, mode=config.mode
-        )
+        TITLES[name]: rem.trees(model, images[rows])
         for name, model in models.items()
     }
     title, trees = list(each.items())[-1]
     of_each = np.searchsorted(rows, first)
-    found = right_and_wrong(models, config, data)
+    found = right_and_wrong(models, data)
     failing = {
         name
         for name, report in reports.items()
@@ -157,43 +196,42 @@ def of_models(
         names[j]: trees[k : k + 1].parse_tree()
         for k, j in zip(of_each, classes[first], strict=True)
     }
-    drawing = viz.parse_tree(overall, class_names=names)
-    found.add("parse_tree_overall", drawing, images=len(rows))
-    drawing = viz.parse_tree(by_class, class_names=names)
-    found.add("parse_tree_classes", drawing, model=title)
-    drawing = viz.parse_tree(of_images, images=images[first], class_names=names)
-    found.add("parse_tree_images", drawing, model=title)
+    called: Any = {"class_names": names}
+    found.add_trees("parse_tree_overall", overall, **called, count=len(rows))
+    found.add_trees("parse_tree_classes", by_class, **called, model=title)
+    found.add_trees(
+        "parse_tree_images",
+        of_images,
+        images=images[first],
+        **called,
+        model=title,
+    )
     return found
 
 
-def right_and_wrong(
-    models: Mapping[str, keras.Model], config: Config, data: Data
-) -> Figures:
+def right_and_wrong(models: Mapping[str, keras.Model], data: Data) -> Figures:
     """Returns the figures of the last model's trees, image by image.
 
-    Right ones come first, in any order; then wrong ones, those first that the
-    network is most certain of. Of each kind every class comes before one comes
+    Right ones come first, in any order; then wrong ones, those of the largest
+    margin first. Of each kind every class comes before one comes
     twice.
     """
     name, model = list(models.items())[-1]
     images, labels = drawn(data, _DRAWN)
     trees = rem.trees(
-        model,
-        Batches(images, labels, batch_size=256),
-        config.levels,
-        mode=config.mode,
-        couplings=False,
+        model, Batches(images, labels, batch_size=256), couplings=False
     )
     lengths, names = trees.lengths, data.class_names
     right = trees.predicted == labels
     any_order = np.random.default_rng(0).permutation(len(right))
-    certain = np.argsort(-lengths.max(axis=-1), kind="stable")
-    orders = any_order[right[any_order]], certain[~right[certain]]
+    clear = np.argsort(-trees.margins, kind="stable")
+    orders = any_order[right[any_order]], clear[~right[clear]]
     rows = np.concatenate([spread(order, labels, _EACH) for order in orders])
     order = np.argsort(-lengths[rows], axis=-1, kind="stable")[:, :_LONGEST]
     titles = [
         ("right: " if right[k] else "WRONG: ")
         + ", ".join(f"{names[j]} {lengths[k, j]:.2f}" for j in longest)
+        + f"; margin {margin_text(*lengths[k, longest[:2]])}"
         for k, longest in zip(rows, order, strict=True)
     ]
     fields = rem.receptive_fields(model)
@@ -272,12 +310,13 @@ def named_trees(
     folder.save_parts(rem.part_pictures(images, trees))
     rows = _telling(trees, labels)
     known = labels[rows].tolist()
+    meaning = length_meaning(rem.blueprints(model))
     drawings = draw_named_trees(
-        folder, model, images[rows], data.class_names, known
+        folder, model, images[rows], trees[rows], data.class_names, known
     )
     for k, drawing in enumerate(drawings, 1):
         like = "named_tree" if k == 1 else "another_named_tree"
-        found.add(f"named_tree_{k}", drawing, like)
+        found.add(f"named_tree_{k}", drawing, like, length=meaning)
     return found
 
 
@@ -285,11 +324,16 @@ def draw_named_trees(
     folder: RunFolder,
     model: keras.Model,
     images: Floats,
+    trees: rem.Trees,
     classes: Sequence[str],
     labels: Sequence[int | None],
+    titles: Sequence[str] | None = None,
+    aspects: Sequence[float] | None = None,
 ) -> list[viz.Drawing]:
-    """Returns a picture of each image, none if the children have no places."""
-    trees = rem.trees(model, images, couplings=False)
+    """Returns a picture of each image, none if the children have no places.
+
+    Titles are what images are called; aspects are those of their pixels.
+    """
     if not trees.has_places:
         return []
     names = names_of_types(folder, trees.num_types)
@@ -305,6 +349,8 @@ def draw_named_trees(
             blueprint=None if blueprints is None else blueprints[j],
             parts=folder.parts(),
             label=label,
+            name="this image" if titles is None else titles[k],
+            aspect=1.0 if aspects is None else aspects[k],
         )
         for k, (j, label) in enumerate(
             zip(trees.predicted, labels, strict=True)
@@ -329,12 +375,7 @@ def names_of_types(folder: RunFolder, count: int) -> list[str]:
 
     A kind is that of the part on which most of a type's leaves lie.
     """
-    try:
-        text = (folder.path / "rem.json").read_text("utf-8")
-        model = json.loads(text)["models"][folder.config.model_names[-1]]
-        kinds = model["named_parts"]["names"] or ()
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        kinds = ()  # of an older version
+    kinds = folder.kinds_of_types()
     by_hand = names_by_hand(folder)
     if max(by_hand, default=0) >= count:
         raise UserError(

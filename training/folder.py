@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from cli import UserError, read_model
 from tfcaps.files import save_atomically, write_atomically
-from tfcaps.rem import Report
+from tfcaps.rem import CouplingDictionary, Report
 from training import devices
 from training.configs import Config, config_from, settings_of
 
@@ -170,14 +170,26 @@ class RunFolder:
         with self._reading("data.json") as path:
             return list(json.loads(path.read_text("utf-8"))["classes"])
 
+    def kinds_of_types(self) -> Sequence[str | None]:
+        """Returns the kind of part that each type of the last model names.
+
+        Nothing if that is not measured yet, or was not in an older version.
+        """
+        if not (self.path / "rem.json").exists():
+            return ()
+        with self._reading("rem.json") as path:
+            models = json.loads(path.read_text("utf-8"))["models"]
+            model = models[self.config.model_names[-1]]
+            return (model.get("named_parts") or {}).get("names") or ()
+
     def save_parts(self, pictures: NDArray[Any]) -> None:
-        """Writes `parts.npz`: what the last model's types look like."""
-        with write_atomically(self.path / "parts.npz") as file:
+        """Writes `crops.npz`: what the last model's types lie on."""
+        with write_atomically(self.path / "crops.npz") as file:
             np.savez(file, pictures=pictures)
 
     def parts(self) -> NDArray[Any] | None:
         """Returns what `save_parts` wrote, or `None` if it is not there."""
-        with self._reading("parts.npz") as path:
+        with self._reading("crops.npz") as path:
             if not path.exists():
                 return None
             with np.load(path) as arrays:
@@ -196,6 +208,41 @@ class RunFolder:
         except (ValueError, OSError, KeyError, TypeError, BadZipFile) as error:
             raise UserError(f"{path} cannot be read: {error}.") from error
 
+    def save_report(
+        self, name: str, report: Report, tests: Mapping[str, Any]
+    ) -> None:
+        """Writes what was measured of a model, until `rem.json` has it all.
+
+        `tests` are what was measured besides, by test set.
+        """
+        self._save_dictionaries(name, report)
+        measures = {**report.to_dict(), "tests": tests}
+        self.write_json(f"measured-{name}.json", measures)
+
+    def read_report(self, name: str) -> tuple[Report, dict[str, Any]] | None:
+        """Returns what was measured of a model, and what besides.
+
+        `None` if that is not there, or another version measured other things.
+        """
+        alone, whole = (
+            self.path / f"{stem}.json" for stem in (f"measured-{name}", "rem")
+        )
+        try:
+            if alone.exists():
+                measures = json.loads(alone.read_text("utf-8"))
+            else:
+                models = json.loads(whole.read_text("utf-8"))["models"]
+                measures = models[name]
+            trees, types = (
+                CouplingDictionary.load(path) if path.exists() else None
+                for path in self._dictionary_paths(name)
+            )
+            if trees is None:
+                return None
+            return Report.from_dict(measures, trees, types), measures["tests"]
+        except (FileNotFoundError, KeyError, TypeError, ValueError):
+            return None
+
     def save_reports(
         self,
         reports: Mapping[str, Report],
@@ -205,22 +252,46 @@ class RunFolder:
         """Writes `rem.json`, and the dictionaries of each model.
 
         `tests` are what was measured besides, by model and test set. Where the
-        `seconds` of the run are not known, they are those of the file.
+        `seconds` of the run are not known, they are those of the file. What is
+        there already is left as it is.
         """
-        result = self.path / "rem.json"
-        if seconds is None and result.exists():
-            seconds = json.loads(result.read_text("utf-8"))["seconds"]
-        models = {}
-        for name, report in reports.items():
-            models[name] = {**report.to_dict(), "tests": tests[name]}
-            is_main = name == self.config.model_names[-1]
-            prefix = "" if is_main else f"{name}_"
-            report.dictionary.save(self.path / f"{prefix}dictionary.npz")
-            if report.type_dictionary is not None:
-                types = self.path / f"{prefix}dictionary_types.npz"
-                report.type_dictionary.save(types)
-        # The last file: where it is, everything is.
-        self.write_json("rem.json", {"seconds": seconds, "models": models})
+        result, before = self.path / "rem.json", {}
+        if result.exists():
+            before = json.loads(result.read_text("utf-8"))
+        if seconds is None:
+            seconds = before.get("seconds")
+        models = {
+            name: {**report.to_dict(), "tests": tests[name]}
+            for name, report in reports.items()
+        }
+        content = {"seconds": seconds, "models": models}
+        if before != json.loads(json.dumps(content)):
+            for name, report in reports.items():
+                self._save_dictionaries(name, report)
+            # The last file: where it is, everything is.
+            self.write_json("rem.json", content)
+        for name in reports:
+            (self.path / f"measured-{name}.json").unlink(missing_ok=True)
+
+    def _save_dictionaries(self, name: str, report: Report) -> None:
+        trees = report.dictionary, report.type_dictionary
+        paths = self._dictionary_paths(name)
+        for each, path in zip(trees, paths, strict=True):
+            if each is not None:
+                each.save(path)
+
+    def _dictionary_paths(self, name: str) -> tuple[Path, Path]:
+        """Returns the files of a model's trees, and of their types."""
+        prefix = "" if name == self.config.model_names[-1] else f"{name}_"
+        stem = f"{prefix}dictionary"
+        return self.path / f"{stem}.npz", self.path / f"{stem}_types.npz"
+
+    def has_report(self) -> bool:
+        """Tells whether `report.html` shows what was measured last."""
+        page = self.path / "report.html"
+        shown = [self.path / name for name in ("rem.json", "names.json")]
+        times = [path.stat().st_mtime for path in shown if path.exists()]
+        return page.exists() and page.stat().st_mtime >= max(times, default=0)
 
     def append_metrics(self, row: dict[str, Any]) -> None:
         """Adds a row to `metrics.jsonl`, which appears complete."""

@@ -78,15 +78,20 @@ def measure(
     data: Data,
     models: Mapping[str, keras.Model],
     kept: dict[str, Array] | None = None,
+    folder: RunFolder | None = None,
 ) -> tuple[Reports, dict[str, dict[str, Any]]]:
     """Measures each model on the test images, and on the other test sets.
 
     What looks at images many times takes the maps of a frozen backbone that are
-    `kept`, as `features.cache_features` has them, if there are any.
+    `kept`, as `features.cache_features` has them, if there are any. What the
+    `folder` of the run has is not measured again.
     """
     reports: Reports = {}
     tests: dict[str, dict[str, Any]] = {}
     for name, model in models.items():
+        if folder is not None and (known := folder.read_report(name)):
+            reports[name], tests[name] = known
+            continue
         evaluator = rem.Evaluator(model, config.levels, mode=config.mode)
         measured = {}
         for test, split in {"test": data.test, **data.others}.items():
@@ -117,6 +122,8 @@ def measure(
         if named is not None:
             print(f"\n{summary.wrapped(str(named))}", flush=True)
         tests[name] = {test: one.to_dict() for test, one in measured.items()}
+        if folder is not None:
+            folder.save_report(name, reports[name], tests[name])
     return reports, tests
 
 
@@ -191,23 +198,6 @@ def measure_parts(model: keras.Model, data: Data) -> rem.NamedParts | None:
 # ------------------------------------------------------- the report, the export
 
 
-def show(
-    folder: RunFolder,
-    data: Data,
-    measured: Results,
-    decoded: keras.Model | None,
-) -> None:
-    """Exports, and draws the figures of the report."""
-    model = measured.models[folder.config.model_names[-1]]
-    served = folder.served / model.name / "1"
-    if not served.exists():
-        print("\nexporting, and checking what is exported", flush=True)
-        export(folder.path, folder.served)
-    print("\ndrawing the figures of the report", flush=True)
-    write_report(folder, data, measured, decoded)
-    print(f"\nmodel for TensorFlow Serving: {served}")
-
-
 def write_report(
     folder: RunFolder,
     data: Data,
@@ -223,7 +213,7 @@ def write_report(
     last = list(reports.values())[-1]
     first = figures.named_trees(models, folder, data)
     others = figures.of_dictionaries(folder, data, reports)
-    others |= figures.of_models(models, config, data, reports)
+    others |= figures.of_models(models, data, reports)
     if not first:
         first["tree_fields"] = others.pop("tree_fields")
     if decoded is not None:
@@ -231,7 +221,7 @@ def write_report(
     drawn, more = (
         [
             (one.drawing.save(folder.figures / name), one.heading, one.caption)
-            for name, one in some.items()
+            for name, one in some.drawings.items()
         ]
         for some in (first, others)
     )
@@ -259,7 +249,11 @@ def write_report(
                     for name, one in reports.items()
                 },
             ),
-            viz.Section("All figures", figures=more),
+            viz.Section(
+                "All figures",
+                figures=more,
+                sentences=[(text, False) for text in others.left_out],
+            ),
             viz.Section(
                 "Settings",
                 table=(
@@ -272,7 +266,23 @@ def write_report(
     return page
 
 
-def export(run: Path, to: Path) -> None:
+def export(folder: RunFolder, name: str) -> str | None:
+    """Exports the network `name` unless that is done; returns why it failed.
+
+    The run is of use without an export.
+    """
+    served = folder.served / name / "1"
+    if not served.exists():
+        print("\nexporting, and checking what is exported", flush=True)
+        try:
+            _export(folder.path, folder.served)
+        except (UserError, OSError) as error:
+            return str(error)
+    print(f"\nmodel for TensorFlow Serving: {served}")
+    return None
+
+
+def _export(run: Path, to: Path) -> None:
     """Exports what the run wrote, as the export command does.
 
     TensorFlow writes the SavedModel; on another backend it needs a process of

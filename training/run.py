@@ -22,6 +22,7 @@ if __name__ == "__main__":
 from cli import Parser, UserError, check_installed, run_loading
 from training import models, sources
 from training.configs import GROUPS, add_flags
+from training.names import existing
 
 _EPILOG = """\
 examples:
@@ -64,7 +65,7 @@ def make_parser() -> Parser:
     add = parser.add_argument_group("the run").add_argument
     add(
         "--out",
-        type=Path,
+        type=existing,
         metavar="FOLDER",
         help="run folder, which must not exist (default: a new one in runs/)",
     )
@@ -91,6 +92,10 @@ def check(options: argparse.Namespace) -> None:
             for name, one in known.items():
                 print(f"{name:{width}}  {one.about}")
             raise SystemExit(0)
+    for name in ("dataset", "data_dir", "start_from"):
+        value = getattr(options, name)
+        if value and not Path(value).exists() and existing(value).exists():
+            setattr(options, name, str(existing(value)))
     if options.dataset is not None or options.data_dir is not None:
         sources.check(
             options.dataset if options.dataset is not None else "digits",
@@ -193,12 +198,13 @@ def train_and_measure(
 
     When it has `started` is `None` if a part of it was done before.
     """
-    from training import devices, results, train
+    from training import devices, results, starting, train
     from training.tables import TITLES
 
     config = folder.config
     kept: dict[str, Any] = {}
     trained: dict[str, Any] = {}
+    failure = None
     for name in config.model_names:
         print(f"\n{TITLES[name]} on {data.name}", flush=True)
         trained[name] = train.train_model(
@@ -208,21 +214,30 @@ def train_and_measure(
             results.check_learnt(folder.read_metrics(name))
     if devices.process() == 0:
         # The other processes have nothing more to do, and wait.
-        reports, tests = results.measure(config, data, trained, kept)
+        reports, tests = results.measure(config, data, trained, kept, folder)
         kept.clear()
         seconds = None if started is None else time.monotonic() - started
         folder.save_reports(reports, tests, seconds)
         measured = results.Results(trained, reports, tests)
         if not options.bare:
-            # A decoder on frozen capsules is small enough for one process.
-            alone = config.strategy == "data-parallel"
             model = trained[config.model_names[-1]]
-            decoded = train.train_decoder(
-                model, data, folder, None if alone else strategy
-            )
-            results.show(folder, data, measured, decoded)
+            if not folder.has_report():
+                # A decoder on frozen capsules is small enough for one process.
+                alone = config.strategy == "data-parallel"
+                decoded = train.train_decoder(
+                    model, data, folder, None if alone else strategy
+                )
+                print("\ndrawing the figures of the report", flush=True)
+                results.write_report(folder, data, measured, decoded)
+            failure = results.export(folder, model.name)
         results.tell(folder, measured, has_report=not options.bare)
     devices.wait()
+    if failure is not None:
+        again = starting.how_to_resume(options, folder.path)
+        raise UserError(
+            "the network is trained and measured, and its report is drawn, but "
+            f"it was not exported: {failure} To try that again: {again}"
+        )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

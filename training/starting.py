@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -14,6 +15,7 @@ from training import configs, defaults, networks, presets, pruning
 from training.configs import Config
 from training.datasets import Data
 from training.folder import RunFolder
+from training.names import as_text
 
 # Flags of a run that are no settings of it.
 _NOT_KEPT = ("bare", "force")
@@ -32,7 +34,7 @@ def open_folder(options: argparse.Namespace) -> RunFolder:
         folder = RunFolder.resume(options.out)
         for name, value in given.items():
             kept = getattr(folder.config, name)
-            if kept != value:
+            if _comparable(kept) != _comparable(value):
                 raise UserError(
                     f"the run in {options.out} has {name}={kept!r}, not "
                     f"{value!r}; leave out what --resume reads from it."
@@ -75,9 +77,13 @@ def open_folder(options: argparse.Namespace) -> RunFolder:
     return RunFolder(options.out or next(free_paths(config)), config)
 
 
+def _comparable(value: Any) -> Any:
+    return as_text(value) if isinstance(value, str) else value
+
+
 def free_paths(config: Config) -> Iterator[Path]:
     """Yields folders that a run without `--out` may have, none of them made."""
-    stem = Path(config.dataset).stem + ("-rem" if config.rem else "")
+    stem = as_text(Path(config.dataset).stem) + ("-rem" if config.rem else "")
     names = itertools.chain([stem], (f"{stem}-{k}" for k in itertools.count(2)))
     paths = map(Path("runs").joinpath, names)
     return (path for path in paths if not path.exists())

@@ -5,23 +5,29 @@ from collections.abc import Mapping
 
 from markdown_table import markdown
 from tfcaps.rem import Report
-from training.tables import NOTHING, TITLES, Column
+from tfcaps.rem.evaluation.evaluate import BY_PLACE
+from training.tables import TITLES, Column
 
-# Characters in a line of the terminal.
-WIDTH = 100
-# Above it all images lose their class, rounded.
-_ALL = 0.9995
+WIDTH = 100  # characters in a line of the terminal
 
-_FIRST = (
-    Column("right, %", "accuracy", 2, 100),
-    Column("parts found, %", "named_parts.found_once", 1, 100, optional=True),
-    Column("type = kind", "named_parts.information", 2, optional=True),
+_CHANGES = Column(
+    "answer changes", "answer_changes.zero", 1, 100, optional=True
 )
-_NEEDED = Column("needed, %", "necessity.zero", 1, 100, optional=True)
-_OTHERS = Column("", "necessity_active.zero", 1, 100, optional=True)
-_SLOTS = Column("bits (slots)", "named_parts.slot_bits", 2, optional=True)
-_KEYS = Column("bits (trees)", "entropy_bits", 2)
-_PRUNED = Column("pruned, %", "sparsity", 1, 100)
+_BESIDE = (
+    Column("by chance", "answer_changes_chance", 1, 100),
+    Column("of others", "answer_changes_active.zero", 1, 100),
+)
+_COLUMNS = (
+    Column("right", "accuracy", 2, 100),
+    Column("found", "named_parts.found_once", 1, 100, optional=True),
+    Column("NMI", "named_parts.information", 2, optional=True),
+    Column("local", "pixels.local_truth.grey", 1, 100, optional=True),
+    _CHANGES,
+    Column("shorter", "shorter.zero", 1, 100, optional=True),
+    Column("bits: place", "entropy_bits", 2),
+    Column("type", "type_entropy_bits", 2, optional=True),
+    Column("pruned", "sparsity", 1, 100),
+)
 
 
 def sentence(report: Report) -> str:
@@ -36,15 +42,17 @@ def sentence(report: Report) -> str:
     start = f"The network names {right}"
     used, named = report.faithfulness, report.named_parts
     if reason := _why_not(report):
-        return f"{start}, but its trees do not say why: {reason}."
-    if used is None:
-        return f"{start}; whether it uses its trees was not measured."
-    lost = used.necessity["zero"]
-    without = "without them it sees the class no more"
-    if lost < _ALL:
-        without = (
-            f"without them it loses the class of {_percent(lost)} of the images"
-        )
+        return f"{start}, but {reason}."
+    if used is None or used.empty is None:
+        why = "was not measured"
+        if used is not None:
+            why = "cannot be told, as nearly all images have the same answer"
+        return f"{start}; whether it uses its trees {why}."
+    without = (
+        "without them its answer changes for "
+        f"{_percent(used.answer_changes['zero'])} of the images (by chance "
+        f"{_percent(used.answer_changes_chance)})"
+    )
     text = f"{start} and uses its trees, as {without}"
     if named is None:
         return f"{text}; they are of capsules without places."
@@ -53,6 +61,8 @@ def sentence(report: Report) -> str:
     if not named.named:
         why = named.verdict.partition(": ")[2]
         return f"{text}, but they do not name parts: {why}"
+    if used.pixels is not None and not used.pixels.local:
+        return f"{text}, but a leaf is not made by what is under it."
     return (
         f"{start}, and says why: it finds {_percent(named.found_once or 0.0)} "
         f"of the parts in them, each once, and {without}."
@@ -61,19 +71,26 @@ def sentence(report: Report) -> str:
 
 def _why_not(report: Report) -> str:
     """Returns why trees explain nothing; nothing if they may explain."""
-    used = report.faithfulness
+    used, no = report.faithfulness, "its trees do not say why: "
     if report.trivial:
         if report.whole_share > 0.5:
-            return "nearly every capsule is in every tree"
-        return "its couplings are all but equal"
+            return f"{no}nearly every capsule is in every tree"
+        return f"{no}its couplings are all but equal"
     if used is None or not used.empty:
         return ""
     if used.empty_trees > 0.5:
-        return f"{_percent(used.empty_trees)} of them have no part at all"
-    if min(used.necessity.values()) < 0.5:
-        same = _percent(used.same_without_tree["zero"])
-        return f"without them it names {same} of the images the same"
-    return "it loses the class as often without other capsules"
+        return f"{no}{_percent(used.empty_trees)} of them have no part at all"
+    name, control = used.doubt or ("", "")
+    if control:
+        return f"{no}as many {control} matter as much"
+    same = _percent(1.0 - used.answer_changes[name])
+    same = f"without them it still names {same} of the images the same"
+    if used.is_redundant:
+        return (
+            f"it does not need its trees: {same}, if less surely, as what is "
+            "left is enough"
+        )
+    return f"{no}{same}"
 
 
 def sentences(report: Report) -> list[tuple[str, bool]]:
@@ -94,33 +111,32 @@ def is_warning(report: Report) -> bool:
 
 
 def cells(reports: Mapping[str, Report]) -> list[list[str]]:
-    """Returns head and rows of the table, seven columns."""
-    bits = _SLOTS if _have_slots(reports) else _KEYS
-    columns = (*_FIRST, _NEEDED, bits, _PRUNED)
-    rows = [["model", *(column.title for column in columns)]]
+    """Returns head and rows of the table, ten columns."""
+    rows = [["model", *(column.title for column in _COLUMNS)]]
     for name, report in reports.items():
-        known = report.to_dict()
-        row = [TITLES[name], *(column.write([known]) for column in columns)]
-        others = _OTHERS.write([known])
-        if others != NOTHING:
-            row[1 + columns.index(_NEEDED)] += f" ({others})"
+        known = [report.to_dict()]
+        row = [TITLES[name], *(column.write(known) for column in _COLUMNS)]
+        if report.faithfulness is not None:
+            beside = ", ".join(column.write(known) for column in _BESIDE)
+            row[1 + _COLUMNS.index(_CHANGES)] += f" ({beside})"
         rows.append(row)
     return rows
 
 
 def note(reports: Mapping[str, Report]) -> str:
     """Returns the meaning of the columns of the table."""
-    bits = "entropy of the trees of a class"
-    if _have_slots(reports):
-        bits = (
-            "how much the parts in the trees of a class vary, 0 is not at all"
-        )
-    return (
-        "parts found: exactly once; type = kind: whether a capsule's type "
-        "tells what kind of part it lies on (NMI, 1 is always); needed: images "
-        "whose class is lost without their tree (without as many other active "
-        f"capsules); bits: {bits}."
+    text = (
+        "In %, but for NMI and bits. found: parts with exactly one leaf; NMI: "
+        "whether a capsule's type tells what kind of part it lies on, 1 is "
+        "always; local: leaves that stay when all outside their window is grey; "
+        "answer changes: images with another answer without their tree "
+        "(by chance, without as many other active capsules); shorter: images "
+        "whose class is less than half as long then, whatever the answer; "
+        "bits: entropy of the trees of a class, by place (the paper's key) and "
+        "by type or slot."
     )
+    types = [report.type_entropy_bits for report in reports.values()]
+    return text if None in types else f"{text} {BY_PLACE}"
 
 
 def text(reports: Mapping[str, Report]) -> str:
@@ -137,10 +153,6 @@ def wrapped(paragraphs: str) -> str:
         textwrap.fill(paragraph, WIDTH, break_long_words=False)
         for paragraph in paragraphs.splitlines()
     )
-
-
-def _have_slots(reports: Mapping[str, Report]) -> bool:
-    return all(report.named_parts is not None for report in reports.values())
 
 
 def _percent(share: float) -> str:

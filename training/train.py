@@ -9,7 +9,7 @@ import keras
 
 import tfcaps
 from cli import UserError, progress
-from tfcaps import rem
+from tfcaps import graphs, rem
 from training import (
     devices,
     features,
@@ -101,6 +101,8 @@ def train_model(
         rem.strip_pruning(setup.trained)
         for stop in stops:
             stop.restore(setup.trained)
+        if stops:  # the best epoch may have had fewer zeros
+            graphs.forget_zeros(setup.trained.weights)
         model = setup.model
         if config.dtype_policy != "float32":
             # Its weights are float32 as they are.

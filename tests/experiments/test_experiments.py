@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from experiments import folder
 from tests.experiment_runs import call, cells, command, row, starts
 
 
@@ -164,3 +165,11 @@ def test_mistakes_are_one_line_and_write_nothing(
     error = command(*flags, status=2)
     assert message in error and error.count("\n") == 1
     assert sorted(map(str, tmp_path.rglob("*"))) == before
+
+
+def test_a_mistake_in_a_table_is_not_one_of_the_folder(tmp_path, monkeypatch):
+    text = json.dumps({"name": "photos", "recipe": None, "seeds": [0]})
+    (tmp_path / "experiment.json").write_text(text)
+    monkeypatch.setattr(folder, "load", lambda *_: None + 1)
+    with pytest.raises(TypeError, match="unsupported operand"):
+        folder.ExperimentFolder.open(tmp_path)

@@ -2,20 +2,14 @@
 
 import keras
 import numpy as np
+import pytest
 
 from tests.refusals import assert_refused, refusals
 from tfcaps import layers, routing
 
-
-def compact_caps(**changes):
-    voting = {"grid": (9,), "sources": [0, 2], "origins": [1, 7], **changes}
-    return layers.CompactCaps(3, 4, **voting)
-
-
 NAMES = {
     **vars(layers),
     **vars(routing),
-    "compact_caps": compact_caps,
     "Input": lambda *shape: keras.Input(shape),
     "zeros": lambda *shape: np.zeros(shape, "float32"),
 }
@@ -106,22 +100,6 @@ ConstellationCaps(3, instances=0)
     `instances` must be integers of at least 1. Received: instances=0.
 ConstellationCaps(3, DynamicRouting())
     `routing` must be a `tfcaps.routing.MeanShiftRouting`
-compact_caps(routing="regularized")
-compact_caps(routing=ScaledDistanceRouting(distance_scale="sample"))
-compact_caps(matrix=True, coordinates=True)
-    CompactCaps takes a routing for which children that vote zero do not count,
-    and no `coordinates`. Received: routing=
-compact_caps(grid=(3, 3))
-compact_caps(grid=(1, 1, 3, 3))
-compact_caps(grid=(9,), share="type")
-compact_caps(grid=(3, 3, 7), share="type")
-compact_caps(origins=[], sources=[])
-compact_caps(sources=[1, 2, 3])
-compact_caps(origins=[7, 7])
-compact_caps(origins=[1, 9])
-compact_caps(origins=[-1, 7])
-    `origins` must be different children of `grid`, one for each of `sources`.
-    Received: grid=
 """,
     **NAMES,
 )
@@ -133,7 +111,6 @@ def test_wrong_settings_are_refused(call, said):
     """
 ClassCaps(10, 16)(Input(6, 6, 4))
 ClassCaps(10, 16)(Input(None, 4))
-compact_caps()(Input(3, 3, 4))
     Caps takes capsules [batch, children, components] or [batch, rows, columns,
     types, components], all known but the batch. Received: input_shape=(None,
 ConvCaps(3, 4, 2)(Input(16, 2, 3))
@@ -157,7 +134,6 @@ Decoder((4, 4, 1))(Input(2, 2, 3, 4))
     Decoder takes class poses [batch, classes, components]. Received:
     input_shape=(None, 2, 2, 3, 4).
 ClassCaps(10, 16, share="type")(Input(5, 4))
-compact_caps(grid=(3, 3, 8), share="type")(Input(9, 4))
     `share="type"` needs spatial capsules [batch, rows, columns, types,
     components]
 ClassCaps(2, 16, matrix=True, coordinates=True)(Input(12, 16))
@@ -174,12 +150,6 @@ ConvCaps3D(2, 4, depth=4)(Input(4, 4, 2, 3))
 PrimaryCaps(2, 4, 3, depthwise=True)(Input(5, 5, 6))
     Depthwise PrimaryCaps need num_types * dim channels, here 8. Received:
     input_shape=(None, 5, 5, 6).
-compact_caps()(Input(2, 4))
-    `sources` must be from 0 to 1 for the input shape (None, 2, 4). Received:
-    sources=(0, 2).
-compact_caps(sources=[-1, 1])(Input(2, 4))
-    `sources` must be from 0 to 1 for the input shape (None, 2, 4). Received:
-    sources=(-1, 1).
 ConstellationCaps(3)(Input(8, 8, 2, 3))
     ConstellationCaps takes places
 MapCaps(3)(Input(8, 8, 2, 3))
@@ -195,3 +165,10 @@ ConvCaps(3, 4, 3)(zeros(6, 3, 3, 2, 8), zeros(6, 3, 3, 6))
 )
 def test_inputs_that_do_not_fit_are_refused(call, said):
     assert_refused(call, said)
+
+
+def test_a_model_compacted_by_version_0_2_is_refused():
+    layer = {"module": "tfcaps", "registered_name": "tfcaps>CompactCaps"}
+    layer |= {"class_name": "CompactCaps", "config": {"grid": [9]}}
+    with pytest.raises(ValueError, match="was compacted by tfcaps 0.2"):
+        keras.saving.deserialize_keras_object(layer)

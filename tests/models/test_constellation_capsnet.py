@@ -104,7 +104,16 @@ def test_outputs_are_what_is_trained():
     assert shared <= {id(w) for w in training.weights}
 
 
-def test_the_schedule_narrows_hardens_and_moves():
+def test_the_schedule_narrows_hardens_moves_merges_and_splits(monkeypatch):
+    steps = {name: [] for name in ("_move", "_merge_types", "_split_types")}
+    for name, done in steps.items():
+        step = getattr(BlueprintEstimation, name)
+
+        def noted(self, *given, step=step, done=done):
+            done.append(epoch)
+            return step(self, *given)
+
+        monkeypatch.setattr(BlueprintEstimation, name, noted)
     images, labels, _ = images_of(32)
     network = small()
     network.get_layer("part_caps").nothing_conv.bias.assign([-8.0])
@@ -112,22 +121,27 @@ def test_the_schedule_narrows_hardens_and_moves():
         with_templates(network),
         images,
         labels,
-        epochs=4,
+        epochs=5,
         widths=(4.0, 1.5),
         hard=0.5,
     )
     classes = network.get_layer("class_caps")
+    places = [np.array(classes.blueprint)]
     widths, hard = [], []
-    for epoch in range(4):
+    for epoch in range(5):
         schedule.on_epoch_begin(epoch)
         widths.append(float(np.exp(classes.log_width)))
         hard.append(float(network.get_layer("part_caps").hardness))
         schedule.on_epoch_end(epoch)
+        places.append(np.array(classes.blueprint))
     # It narrows for 0.6 of the epochs.
-    done = [min(1.0, epoch / (0.6 * 3)) for epoch in range(4)]
+    done = [min(1.0, epoch / (0.6 * 4)) for epoch in range(5)]
     assert widths == pytest.approx([4 * (1.5 / 4) ** share for share in done])
-    assert hard == [0.0, 0.0, 1.0, 1.0]
-    assert set(np.unique(classes.slots)) <= {0.0, 1.0}
+    assert hard == [0.0, 0.0, 1.0, 1.0, 1.0]
+    # What is changed must be learnt before the end.
+    assert list(steps.values()) == [[0, 1, 2, 3], [1, 2], [1]]
+    assert np.abs(places[1] - places[0]).max() > 0.05
+    assert_close(places[-1], places[-2])
 
 
 def test_a_type_moves_to_where_it_is_found():

@@ -47,7 +47,8 @@ def drawn(label, angle, size, place=(17.0, 15.0)):
 
 @pytest.mark.slow
 def test_objects_are_known_at_any_angle_and_size(tmp_path):
-    poses = [(0, 1.0), (75, 1.0), (130, 1.2), (180, 0.8), (-160, 1.0)]
+    # Between the views: 15 degrees apart, 0.75, 1 and 1.33 times as large.
+    poses = [(0, 1.0), (82, 1.0), (130, 1.15), (173, 0.87), (-157, 1.0)]
     images = np.stack(
         [drawn(label, *pose) for pose in poses for label in (0, 1)]
     )
@@ -60,8 +61,8 @@ def test_objects_are_known_at_any_angle_and_size(tmp_path):
     assert np.all(np.argmax(found["lengths"], axis=-1) == labels)
     angles, sizes = np.repeat(poses, 2, axis=0).T
     row, column, angle, size = found["viewpoint"].T
-    assert np.all(np.abs((angle - angles + 180) % 360 - 180) < 8)
-    assert_close(size, sizes, rtol=0.12)
+    assert np.all(np.abs((angle - angles + 180) % 360 - 180) < 2.5)
+    assert_close(size, sizes, rtol=0.03)
     # As it is, an image is not moved: the place is that of another view then.
     assert np.all(np.hypot(row - 17, column - 15)[2:] < 1.5)
 

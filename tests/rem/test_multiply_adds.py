@@ -1,5 +1,7 @@
 """Multiply-adds: by hand, against TensorFlow's profiler, and reported."""
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -7,7 +9,9 @@ import pytest
 from tests.networks import SMALL_NETWORKS, every_network, tiny_capsnet
 from tests.registry import ROUTINGS, parametrize
 from tfcaps import models, rem
-from tfcaps.layers import CompactCaps
+from tfcaps.layers import ConstellationCaps
+from tfcaps.rem.evaluation import evaluate
+from tfcaps.rem.multiply_adds import UnknownSizeError
 from tfcaps.routing import MeanShiftRouting, Votes
 
 # How often each method multiplies votes. Squares count once for both methods.
@@ -105,19 +109,13 @@ def test_every_layer_of_every_network_is_known(name):
         assert counted.per_layer["backbone"] == 7 * 7 * 3 * 3 * 1 * 4
 
 
-def test_matrices_windows_and_the_children_that_vote():
+def test_matrices_and_windows():
     model = SMALL_NETWORKS["em_capsnet"]()
     counted = rem.multiply_adds(model).per_layer
     windows = 3 * 3
     children = 3 * 3 * 2
     passes = 7  # of the votes, by two iterations of EM
     assert counted["conv_caps1"] == windows * children * 2 * 16 * (4 + passes)
-    images = keras.Input((2, 2, 3, 4))
-    layer = CompactCaps(
-        3, 5, grid=(2, 2, 4), sources=[0, 2], origins=[0, 3], share="type"
-    )
-    counted = rem.multiply_adds(keras.Model(images, layer(images)))
-    assert counted.total == 4 * 2 * 3 * 5 * (4 + 5)
 
 
 def test_unknown_layers_are_named_and_unknown_sizes_refused():
@@ -130,3 +128,34 @@ def test_unknown_layers_are_named_and_unknown_sizes_refused():
     model = keras.Model(images, keras.layers.Conv2D(2, 3)(images))
     with pytest.raises(ValueError, match="inputs of a known size"):
         rem.multiply_adds(model)
+
+
+def test_constellations_of_constellations_are_counted():
+    """Of three types at 8x8 places, then of one each of six capsules."""
+    places, present = keras.Input((8, 8, 3, 2)), keras.Input((8, 8, 3))
+    below = ConstellationCaps(6, instances=2, name="below")
+    poses, active = below(places, present, return_activations=True)
+    above = ConstellationCaps(4, parts=5, name="above")
+    model = keras.Model([places, present], above(poses, active))
+    each, passes = 8 * 8 * 6 + 6 * 8 * 6, below.routing.vote_passes
+    assert rem.multiply_adds(model).per_layer == {
+        "below": 6 * 6 * each + 8 * 8 * 6 * 6 * 2 * passes,
+        "above": 5 * 4 * 5 * 2 + 5 * 4 * 2 * passes,
+    }
+
+
+@pytest.mark.parametrize(
+    "error", [UnknownSizeError("of any size"), ValueError("a mistake")]
+)
+def test_evaluate_swallows_no_error_but_that_of_unknown_sizes(
+    error, monkeypatch
+):
+    def fail(model):
+        raise error
+
+    monkeypatch.setattr(evaluate, "multiply_adds", fail)
+    data = np.ones((6, 8, 8, 1), "float32"), np.arange(6) % 3
+    with contextlib.ExitStack() as stack:
+        if type(error) is ValueError:
+            stack.enter_context(pytest.raises(ValueError, match="a mistake"))
+        assert rem.evaluate(tiny_capsnet(), data).multiply_adds is None

@@ -207,6 +207,10 @@ def test_weights_that_cannot_be_had_are_one_sentence(monkeypatch, tmp_path):
     assert url in told and "download weights_no_top.h5 and put it into" in told
     assert "~/.keras/models" in told and "KERAS_HOME" in told
     assert "give a .keras file" in told
+    # A mistake in the code is none of the weights.
+    monkeypatch.setattr(keras.applications, "MobileNetV2", lambda: None)
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        backbone.build("MobileNetV2", (32, 32, 3))
 
 
 def test_it_is_a_file_by_itself_or_in_the_folder_or_has_a_name(tmp_path):

@@ -1,6 +1,7 @@
 """Own pictures, explained: what is read, asked, counted, drawn and written."""
 
 import csv
+import json
 from functools import partial
 
 import numpy as np
@@ -29,8 +30,10 @@ def run(tmp_path_factory):
     """A finished run of a network that tells its images apart."""
     model = draw_weights(tiny_capsnet(), 0, class_caps=9.0)
     labels = np.random.default_rng(1).integers(0, 3, 40)
-    report = rem.evaluate(model, (NOISE.astype("float32"), labels))
-    folder = RunFolder(tmp_path_factory.mktemp("runs") / "run", Config())
+    report = rem.evaluate(model, (NOISE.astype("float32"), labels), 2)
+    # So few levels that rounded couplings have other trees and other answers.
+    config = Config(levels=2)
+    folder = RunFolder(tmp_path_factory.mktemp("runs") / "run", config)
     folder.create()
     folder.save_data("noise", NAMES)
     folder.save_model("baseline", model)
@@ -66,9 +69,8 @@ def answers_of(run, photos):
     pictures = sorted(photos.rglob("*.png"))
     pixels = [images.read(path, "L")[None, ..., None] for path in pictures]
     small = np.concatenate([images.resize(image, 8) for image in pixels])
-    model = rem.quantize_couplings(run.load_model("baseline"), 11)
-    lengths = np.asarray(rem.capsule_outputs(model)(small / 255)["lengths"])
-    return pictures, small, lengths
+    model = run.load_model("baseline")
+    return pictures, small, np.asarray(model(small / 255))
 
 
 def test_pictures_are_named_and_drawn(run, tmp_path):
@@ -77,11 +79,39 @@ def test_pictures_are_named_and_drawn(run, tmp_path):
     with recorded() as given:
         printed = command("--run", run.path, path, other)
     assert "y.png is resized from 16x16 to 8x8 pixels" in printed
-    trees = rem.trees(run.load_model("baseline"), NOISE[:2], 11)
+    model = run.load_model("baseline")
+    trees, rounded = (rem.trees(model, NOISE[:2], few) for few in (None, 2))
+    assert np.any(trees.in_tree != rounded.in_tree)
     for k, name in enumerate("xy"):
-        assert f"{name}.png: {NAMES[trees.predicted[k]]} (length " in printed
+        found = NAMES[trees.predicted[k]], trees.lengths[k].max()
+        assert "{}.png: {} (length {:.2f})".format(name, *found) in printed
+    # One tree an image: all figures have that which was measured.
     [seen] = given["tree_fields"]
-    assert seen["trees"].leaves.tolist() == trees.leaves.tolist()
+    np.testing.assert_array_equal(seen["trees"].in_tree, trees.in_tree)
+    for k, named in enumerate(given["named_tree"]):
+        np.testing.assert_array_equal(
+            named["tree"].in_tree[0], trees.in_tree[k]
+        )
+    assert seen["aspects"] == [1, 1]
+    assert [one["name"] for one in given["named_tree"]] == ["x.png", "y.png"]
+    assert "named_tree-2.png: y.png: why" in printed
+    # In pixels of the file, which is twice as large.
+    told = json.loads(
+        (run.path / "explained" / "trees.json").read_text("utf-8")
+    )
+    for record, file, size in zip(
+        told["pictures"], (path, other), (8, 16), strict=True
+    ):
+        assert record["file"] == str(file) and record["width"] == size
+        boxes = [leaf["box"] for leaf in record["leaves"]]
+        assert boxes and np.max(boxes) >= size - 2
+    # What an earlier call drew is gone, and nothing else.
+    kept = save(
+        run.path / "explained" / "named_tree-mine.png", NOISE[0, ..., 0]
+    )
+    command("--run", run.path, path)
+    drawings = {file.name for file in kept.parent.glob("*.png")}
+    assert drawings == {"named_tree.png", "tree_fields.png", kept.name}
 
 
 @pytest.mark.slow
@@ -101,6 +131,8 @@ def test_a_folder_becomes_a_page_and_a_table(
         (first, second), truth = np.array(NAMES)[best], path.parent.name
         found = [float(row.pop(key)) for key in ("length", "runner_up_length")]
         assert found == pytest.approx(values[best], abs=1e-3)
+        margin = float(row.pop("margin"))
+        assert margin == pytest.approx(-np.diff(values[best])[0], abs=1e-3)
         assert row == {
             "file": str(path), "class": first, "runner_up": second,
             "true_class": truth,
@@ -116,7 +148,7 @@ def test_a_folder_becomes_a_page_and_a_table(
     told = f"{right} of the 6 pictures in folders named like classes are right"
     assert 0 < right < 6 and told in printed and told in page
     others = [k for k in range(6) if k not in wrong]
-    expected = sorted([*wrong, *others][:4])
+    expected = [*wrong, *others][:4]
     [seen] = given["tree_fields"]
     for image, title, named, k in zip(
         seen["images"], seen["titles"], given["named_tree"], expected,
@@ -127,7 +159,7 @@ def test_a_folder_becomes_a_page_and_a_table(
         np.testing.assert_array_equal(named["image"], image)
         assert ("(WRONG: " in title) == (k in wrong)
         assert NAMES[named["label"]] == paths[k].parent.name
-    assert page.count("data:image/png;base64,") == 4 + 1
+    assert page.count("<figure>") == 4 + 1
     assert "4 of the 6 pictures are drawn, wrong ones first" in page
     assert "12x9 to 8x8 pixels, width by height (and 5 more)" in printed
 
@@ -177,7 +209,7 @@ def test_pictures_are_found_and_told_apart(photos, tmp_path):
 def test_pictures_get_the_sides_and_channels_of_the_network(photos):
     picture = explain_job.Picture(photos / "ant" / "0.png", "0.png")
     readable, read, _ = explain_job.read([picture], (6, 9, 3))
-    assert readable == [picture]
+    assert readable == [picture._replace(size=(9, 12))]
     [image] = read.pixels
     grey = images.read(picture.path)[None, ..., None]
     wanted = images.resize(np.repeat(grey, 3, axis=-1), (6, 9))[0]

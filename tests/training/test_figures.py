@@ -18,6 +18,7 @@ from training.folder import RunFolder
 from training.images import Split
 from training.results import Results, write_report
 
+LEVELS = 2  # so few that rounded couplings have other trees
 ALWAYS = {
     "curves", "tradeoff_epoch", "keys_per_class", "coupling_histograms",
     "parse_trees", "parse_trees_types",
@@ -52,18 +53,21 @@ def images(data):
 
 @pytest.fixture(scope="module")
 def trees(models, images):
-    """The trees of both models, couplings rounded."""
-    return {n: rem.trees(model, images, 11) for n, model in models.items()}
+    """The trees of both models: as they are, not rounded as in keys."""
+    found = {n: rem.trees(model, images) for n, model in models.items()}
+    rounded = rem.trees(models["rem"], images, LEVELS)
+    assert np.any(rounded.in_tree != found["rem"].in_tree)
+    return found
 
 
 @pytest.fixture(scope="module")
 def reports(models, images, data):
     given = (images, data.test.labels)
-    return {name: rem.evaluate(model, given) for name, model in models.items()}
+    return {n: rem.evaluate(m, given, LEVELS) for n, m in models.items()}
 
 
 def run_folder(path, names, epochs=3):
-    folder = RunFolder(path, Config(rem="rem" in names))
+    folder = RunFolder(path, Config(rem="rem" in names, levels=LEVELS))
     folder.create()
     for name in names:
         for epoch in range(epochs):
@@ -120,8 +124,7 @@ def test_an_image_of_each_class_is_shown(written, data, models, images, trees):
     assert list(saliency["labels"]) == [0, 1, 2]
     first = [3, 1, 0]
     np.testing.assert_array_equal(saliency["images"], images[first])
-    rounded = rem.quantize_couplings(models["rem"], 11)
-    maps = rem.explanation(rounded)(images[first])["saliency"]
+    maps = rem.explanation(models["rem"])(images[first])["saliency"]
     found = saliency["explanations"]["REM"]["saliency"]
     np.testing.assert_allclose(found, maps, atol=SUMS)
     *_, of_images = given["parse_tree"]
@@ -158,9 +161,7 @@ def test_right_and_wrong_images_are_shown_with_their_trees(
 
 def of_images(model, data, **changes):
     data = dataclasses.replace(data, **changes)
-    return figures.right_and_wrong({"rem": model}, Config(), data)[
-        "tree_fields"
-    ]
+    return figures.right_and_wrong({"rem": model}, data)["tree_fields"]
 
 
 def test_captions_say_what_there_is_to_see(data, models, trees):
@@ -202,7 +203,7 @@ def test_dictionaries_of_types_are_kept_where_there_are_any(
     tmp_path, data, images, reports
 ):
     flat = tiny_capsnet(primary_kernel_size=6)
-    measured = rem.evaluate(flat, (images, data.test.labels))
+    measured = rem.evaluate(flat, (images, data.test.labels), LEVELS)
     both = {"baseline": reports["baseline"], "rem": measured}
     folder = run_folder(tmp_path / "run", both)
     folder.save_reports(both, {name: {} for name in both})
@@ -216,6 +217,5 @@ def test_dictionaries_of_types_are_kept_where_there_are_any(
 
 def test_children_of_one_position_have_no_saliency_map(data):
     model = SMALL_NETWORKS["multilayer_capsnet"]()
-    config = Config(levels=(5, 11), mode="midrise")
-    shown = figures.of_models({"baseline": model}, config, data, {})
+    shown = figures.of_models({"baseline": model}, data, {})
     assert set(shown) == OF_MODELS

@@ -61,7 +61,9 @@ def test_a_blueprint_is_that_of_the_predicted_class(folder):
     network = models.constellation_capsnet((16, 16, 1), 3, part_types=2)
     images = np.zeros((1, 16, 16, 1), "float32")
     with recorded() as given:
-        figures.draw_named_trees(folder, network, images, [*"abc"], [None])
+        trees = rem.trees(network, images)
+        names = [*"abc"]
+        figures.draw_named_trees(folder, network, images, trees, names, [None])
     [drawn] = given["named_tree"]
     blueprint = rem.blueprints(network)[drawn["tree"].predicted[0]]
     np.testing.assert_allclose(drawn["blueprint"], blueprint)
@@ -91,6 +93,10 @@ def test_names_are_by_hand_else_kinds_else_numbers(folder):
     assert names(3) == ["bar", "wheel", "door"]
     with pytest.raises(UserError, match="names type 2, .* types are 0 to 1"):
         names(2)
+    # A broken file is not one of an older run.
+    (folder.path / "rem.json").write_text("{")
+    with pytest.raises(UserError, match="rem.json cannot be read"):
+        names(3)
 
 
 @pytest.mark.parametrize(

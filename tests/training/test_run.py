@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import tfcaps
-from tests.commands import told_by
+from tests.commands import status_of, told_by
 from tests.tolerance import assert_all_equal
 from tests.training.test_figures import ALWAYS, OF_MODELS
 from tfcaps import rem
+from tfcaps.export import ExportError
 from training import results, run, starting, train
 from training.folder import RunFolder
 
@@ -68,7 +69,7 @@ def test_the_saved_model_and_dictionary_are_those_of_the_report(finished):
     reports = json.loads((finished / "rem.json").read_text())["models"]
     assert set(reports) == {"baseline", "rem"}
     model = keras.models.load_model(finished / "model.keras")
-    assert model.optimizer is None if hasattr(model, "optimizer") else True
+    assert getattr(model, "optimizer", None) is None
     with np.load(finished.parent / "tiny.npz") as data:
         report = rem.evaluate(
             model, (data["x_test"][..., None], data["y_test"])
@@ -92,7 +93,7 @@ def test_metrics_have_a_line_for_each_model_and_epoch(finished):
 
 @pytest.mark.slow
 def test_the_closing_table_stands_on_stdout(tmp_path, monkeypatch):
-    monkeypatch.setattr(results, "export", lambda folder, to: None)
+    monkeypatch.setattr(results, "_export", lambda folder, to: None)
     data = tiny_data(tmp_path / "tiny.npz")
     out = tmp_path / "plain"
     printed = command("--dataset", data, "--epochs", 1, "--out", out)
@@ -144,6 +145,59 @@ def test_resuming_a_finished_run_changes_no_number(finished, tmp_path):
     assert after["seconds"] == before["seconds"] > 0
     versions = [p.parent.name for p in run.glob("served/*/*/*.pb")]
     assert set(versions) == {"1"}
+
+
+@pytest.mark.parametrize(
+    ("lost", "again"),
+    [
+        ((), []),
+        (("report.html",), ["draws"]),
+        (("served",), ["exports"]),
+        (("report.html", "served"), ["draws", "exports"]),
+        (("baseline_dictionary.npz",), ["measures"]),
+    ],
+    ids=lambda value: "+".join(value) or "nothing",
+)
+def test_what_is_finished_is_not_done_again(
+    finished, tmp_path, monkeypatch, lost, again
+):
+    path, done = shutil.copytree(finished, tmp_path / "run"), []
+    for name in lost:
+        each = path / name
+        shutil.rmtree(each) if each.is_dir() else each.unlink()
+    measure = rem.Evaluator.run
+
+    def evaluate(self, *args, **kwargs):
+        done.append("measures")
+        return measure(self, *args, **kwargs)
+
+    monkeypatch.setattr(rem.Evaluator, "run", evaluate)
+    monkeypatch.setattr(
+        results, "write_report", lambda *_: done.append("draws")
+    )
+    monkeypatch.setattr(results, "_export", lambda *_: done.append("exports"))
+    before = json.loads((path / "rem.json").read_text())
+    printed = command("--resume", "--out", path)
+    assert done == again
+    assert json.loads((path / "rem.json").read_text()) == before
+    assert "| REM" in printed and not list(path.glob("measured-*"))
+
+
+def test_an_export_that_fails_leaves_the_report_and_says_so(
+    finished, tmp_path, monkeypatch, capsys
+):
+    path = shutil.copytree(finished, tmp_path / "run")
+    shutil.rmtree(path / "served")
+
+    def fail(*args, **kwargs):
+        raise ExportError("savedmodel: an answer differs.")
+
+    monkeypatch.setattr("tfcaps.export.save", fail)
+    assert status_of(run.main, "--resume", "--out", path) == 2
+    printed = capsys.readouterr()
+    assert f"report: {path / 'report.html'}" in printed.out
+    assert "is drawn, but it was not exported: savedmodel: an" in printed.err
+    assert printed.err.strip().endswith(f"--resume --out {path}")
 
 
 def test_zero_is_a_setting():

@@ -51,7 +51,7 @@ def quick_export(monkeypatch):
         model = load_model(folder)
         exporting.save(model, to / model.name, number=1)
 
-    monkeypatch.setattr(results, "export", export)
+    monkeypatch.setattr(results, "_export", export)
 
 
 @nightly

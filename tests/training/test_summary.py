@@ -7,28 +7,34 @@ import numpy as np
 import pytest
 
 from cli import UserError
+from markdown_table import markdown
 from tests.refusals import refusals
 from tests.rem.evaluation.test_evaluate import report_of
 from tests.training.test_run import command, metrics, refused
-from tfcaps import rem
 from tfcaps.rem import CouplingDictionary, Faithfulness, NamedParts
 from training import results, summary
 
-_BOTH = {"zero": 0.5, "mean": 0.5}
+NONE, SOME, ALL = ({"zero": x, "mean": x} for x in (0.0, 0.5, 1.0))
+CONTROLS = ("answer_changes", "shorter", "necessity")
 USED = Faithfulness(
-    sufficiency={"zero": 1.0, "mean": 1.0},
-    necessity={"zero": 1.0, "mean": 1.0},
-    sufficiency_random=_BOTH,
-    necessity_random={"zero": 0.0, "mean": 0.0},
-    same_without_tree={"zero": 0.9, "mean": 0.9},
+    answer_changes={"zero": 0.892, "mean": 0.877},
+    answer_changes_chance=0.9,
+    shorter=ALL,
+    necessity=ALL,
+    **{
+        f"{name}_{which}": NONE
+        for name in CONTROLS
+        for which in ("random", "active")
+    },
+    sufficiency=ALL,
+    sufficiency_random=SOME,
+    sufficiency_longest=SOME,
     size=0.1,
     empty_trees=0.0,
     class_share=0.5,
     stability=None,
     silent_capsules={},
     samples=100,
-    sufficiency_longest=_BOTH,
-    necessity_active={"zero": 0.0, "mean": 0.0},
 )
 KINDS = ((50, 0), (0, 50))
 NAMED = NamedParts(
@@ -67,13 +73,18 @@ RIGHT = "The network names 100.0 % of new images rightly"
 NAMES = (
     f"{RIGHT}, and says why: it finds 99.7 % of the parts in them, each once"
 )
-USES = f"{RIGHT} and uses its trees, as without them it sees the class no more"
+CHANGES = "without them its answer changes for 89.2 % of the images"
+CHANGES += " (by chance 90.0 %)"
+USES = f"{RIGHT} and uses its trees, as {CHANGES}"
 NOT_WHY = f"{RIGHT}, but its trees do not say why: "
 
 
-def used(necessity=1.0, **changes):
-    zero_or_mean = {"zero": necessity, "mean": necessity}
-    return {"faithfulness": {"necessity": zero_or_mean, **changes}}
+def used(share=0.892, shorter=1.0, **changes):
+    of_both = {
+        "answer_changes": {"zero": share, "mean": share},
+        "shorter": {"zero": shorter, "mean": shorter},
+    }
+    return {"faithfulness": {**of_both, **changes}}
 
 
 def parts(**changes):
@@ -83,9 +94,7 @@ def parts(**changes):
 # Changes of the report, and what is said then.
 SENTENCES = """
 dict()
-    {NAMES}, and without them it sees the class no more.
-used(0.912)
-    {NAMES}, and without them it loses the class of 91.2 % of the images.
+    {NAMES}, and {CHANGES}.
 parts(information=0.09, top_type_share=1.0)
     {USES}, but they do not name parts: the type of a leaf says too little about
     the part under it (NMI 0.09, below 0.80); 100.0 % of their leaves are of
@@ -96,16 +105,22 @@ dict(named_parts=None)
     {USES}; they are of capsules without places.
 dict(faithfulness=None)
     {RIGHT}; whether it uses its trees was not measured.
+used(0.01, answer_changes_chance=0.02)
+    {RIGHT}; whether it uses its trees cannot be told, as nearly all images have
+    the same answer.
 dict(nonuniform_share=0.0)
     {NOT_WHY}its couplings are all but equal.
 dict(whole_share=0.9)
     {NOT_WHY}nearly every capsule is in every tree.
-used(0.1)
-    {NOT_WHY}without them it names 90.0 % of the images the same.
+used(0.1, 0.2)
+    {NOT_WHY}without them it still names 90.0 % of the images the same.
+used(0.1, 0.97)
+    {RIGHT}, but it does not need its trees: without them it still names 90.0 %
+    of the images the same, if less surely, as what is left is enough.
 used(0.0, empty_trees=0.97)
     {NOT_WHY}97.0 % of them have no part at all.
-used(necessity_active=dict(zero=1.0, mean=1.0))
-    {NOT_WHY}it loses the class as often without other capsules.
+used(answer_changes_active=dict(zero=0.9, mean=1.0))
+    {NOT_WHY}as many other active children matter as much.
 dict(accuracy=0.5, accuracy_quantized=0.5)
     The network has learnt nothing: it names 50.0 % of new images rightly, and
     always naming the most frequent class would be right for 50.0 %.
@@ -117,31 +132,37 @@ def test_a_sentence_says_whether_trees_say_why(report, call, said):
     found = changed(report, **call())
     told = said.format_map(globals())
     assert summary.sentence(found) == told
-    is_warning = told.startswith(NOT_WHY) or "learnt nothing" in told
+    is_warning = ", but it" in told[:60] or "learnt nothing" in told
     assert summary.is_warning(found) == is_warning
 
 
-def test_the_table_has_seven_columns_and_fits(report):
+def test_the_table_has_both_shares_and_both_entropies(report):
     both = {"baseline": changed(report, sparsity=0.0), "rem": report}
-    head, *rows = summary.cells(both)
-    assert head == [
-        "model", "right, %", "parts found, %", "type = kind", "needed, %",
-        "bits (slots)", "pruned, %",
-    ]  # fmt: skip
-    assert rows == [
-        ["Baseline", "100.00", "99.7", "1.00", "100.0 (0.0)", "0.25", "0.0"],
-        ["REM", "100.00", "99.7", "1.00", "100.0 (0.0)", "0.25", "70.0"],
+    assert markdown(summary.cells(both)).split("\n")[0::2] == [
+        "| model    |  right | found |  NMI |   answer changes | shorter "
+        "| bits: place | type | pruned |",
+        "| Baseline | 100.00 |  99.7 | 1.00 | 89.2 (90.0, 0.0) |   100.0 "
+        "|        0.00 |    – |    0.0 |",
     ]
     lines = summary.text(both).splitlines()
     assert max(map(len, lines)) <= 100
     assert lines[0].startswith("The network names 100.0 %")
-
-    bare = changed(report, faithfulness=None, named_parts=None)
-    head, row = summary.cells({"rem": bare})
-    assert head[5] == "bits (trees)"
-    assert row == ["REM", "100.00", "–", "–", "–", "0.00", "70.0"]
-    assert "entropy of the trees" in summary.note({"rem": bare})
-    assert isinstance(bare, rem.Report)
+    # Trees of two places, which are one of types.
+    moved, types = CouplingDictionary(2), CouplingDictionary(2)
+    moved.update(np.eye(2, dtype=int)[np.arange(8) % 2], np.arange(8) // 4)
+    types.update(np.ones((8, 1), int), np.arange(8) // 4)
+    bare = changed(
+        report, faithfulness=None, named_parts=None, dictionary=moved,
+        type_dictionary=types, grid=(1, 2, 1),
+    )  # fmt: skip
+    row = ["REM", "100.00", "–", "–", "–", "–", "1.00", "0.00", "70.0"]
+    assert summary.cells({"rem": bare})[1] == row
+    for told in (str(bare), summary.note({"rem": bare})):
+        assert "many where objects move" in " ".join(told.split())
+    assert "many where objects" not in summary.note(both)
+    printed = " ".join(str(bare).split())
+    assert "trees by place 1.00 of" in printed
+    assert "trees by type 0.00 of" in printed
 
 
 @pytest.mark.parametrize(
@@ -160,7 +181,7 @@ def test_the_table_has_seven_columns_and_fits(report):
 def test_accuracy_must_be_clearly_above_one_constant_answer(
     counts, accuracy, expected
 ):
-    trees = rem.CouplingDictionary(2)
+    trees = CouplingDictionary(2)
     trees.update(np.zeros((sum(counts), 1), int), np.zeros(sum(counts), int))
     report = report_of(
         dictionary=trees,

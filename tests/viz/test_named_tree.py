@@ -12,7 +12,7 @@ LENGTHS = [[0.1, 0.9], [0.2, 0.1], [0.0, 0.8]]
 # Row and column of each part from the place of the class.
 BLUEPRINT = np.array([[3.0, -6.0], [0.0, 4.0], [np.nan, np.nan]])
 IMAGE = np.random.default_rng(0).random((30, 30, 1))
-KNOWN = np.random.default_rng(1).random((3, 5, 5, 1))
+KNOWN = np.random.default_rng(1).random((3, 3, 5, 5, 1))
 KNOWN[2] = np.nan
 
 
@@ -71,11 +71,12 @@ def test_leaves_are_named_and_others_are_said_to_be_no_part(drawn):
     # Of two at one place one is shown, and none that is hardly active.
     written = [text.get_text() for text in drawn.axes[0].texts]
     assert written == ["wheel", "door", "roof,\nnot part of it"]
-    assert texts(drawn)[:2] == [
-        "The network names this image: blue car (WRONG: red car)",
+    head, told = (" ".join(text.split()) for text in texts(drawn)[:2])
+    assert head == "The network names this image: blue car (WRONG: red car)"
+    assert told.startswith(
         "It does so by the parts it found: wheel and door. Not part of it: "
-        "roof.",
-    ]
+        "roof."
+    )
     leaves, *_ = drawn.axes[0].collections
     assert leaves.get_offsets().tolist() == [[16, 10], [6, 13]]
     # Lines lead to the place of the class.
@@ -96,16 +97,40 @@ def test_blueprint_and_dictionary_have_what_is_known(drawn):
     assert box.width / (right - left) == pytest.approx(square)
     labels = [panel.get_xlabel() for panel in drawn.axes[2:]]
     assert labels[:2] == ["wheel", "door"] and len(labels) == 2 + 6
+    # Of each type its pictures, side by side, and not their mean.
+    [shown] = drawn.axes[2].images
+    low, high = np.nanmin(KNOWN), np.nanmax(KNOWN)
+    first = np.round(255 * (KNOWN[0, 0, ..., 0] - low) / (high - low))
+    np.testing.assert_allclose(shown.get_array()[1:6, 1:6], first, atol=1)
+    assert shown.get_array().shape == (14, 14)
+
+
+def test_a_length_is_said_to_be_what_it_is(drawn):
+    told = " ".join(texts(drawn)[1].split())
+    assert "length is 0.90, a margin of 0.80 to the next class, red car" in told
+    assert "the share of its parts that was found, and no probability" in told
+    drawing = viz.named_tree(IMAGE, TREE, LENGTHS, name="a\n$_$.jpg", aspect=2)
+    head, told = texts(drawing)[:2]
+    assert head == "The network names a $_$.jpg: 1"
+    assert "A length is from 0 to 1, and no probability." in told
+    box = drawing.axes[0].get_window_extent()
+    assert box.height == pytest.approx(2 * box.width, rel=0.01)
+    # Nothing is known of its parts, so nothing stands beside it.
+    nothing = np.full_like(KNOWN, np.nan), np.full_like(BLUEPRINT, np.nan)
+    empty = viz.named_tree(
+        IMAGE, TREE, LENGTHS, parts=nothing[0], blueprint=nothing[1]
+    )
+    assert len(empty.axes) == 1 + 6
 
 
 def test_it_is_said_whether_the_class_needs_its_tree(drawn):
     written = texts(drawn)
-    assert written.count("the class is gone") == 1
-    assert written.count("the class stays") == 1
+    assert written.count("the answer changes") == 1
+    assert written.count("the answer stays") == 1
     assert written.count("blue car") == written.count("red car") == 3
     shorter = [LENGTHS[0], [0.1, 0.4], LENGTHS[2]]  # less than half as long
     drawing = viz.named_tree(IMAGE, tree_of([[5, 5]], [0], [1]), shorter)
-    assert "the class is gone" in texts(drawing)
+    assert "the answer stays, but shorter" in texts(drawing)
 
 
 def test_without_blueprint_and_names_lines_lead_to_the_class(rng):

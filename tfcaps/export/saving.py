@@ -21,6 +21,7 @@ from tfcaps.export.networks import (
 )
 from tfcaps.export.runtimes import FORMATS, ExportError
 from tfcaps.export.serving import is_served, write_warmup
+from tfcaps.export.tolerance import tolerance_of
 from tfcaps.export.versions import publish, write_manifest
 
 
@@ -112,6 +113,7 @@ def save(
         "levels_mode": levels_mode,
         "formats": list(formats),
         "signatures": describe(network),
+        "tolerance": tolerance_of(served),
         "versions": _versions(),
     }
 

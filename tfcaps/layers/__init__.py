@@ -2,7 +2,6 @@
 
 from tfcaps.layers.capsule_conv import CapsuleConv2D
 from tfcaps.layers.class_caps import ClassCaps, FcCaps
-from tfcaps.layers.compact_caps import CompactCaps
 from tfcaps.layers.constellation_caps import ConstellationCaps
 from tfcaps.layers.conv_caps import ConvCaps
 from tfcaps.layers.conv_caps_3d import ConvCaps3D
@@ -19,7 +18,6 @@ from tfcaps.layers.template_decoder import TemplateDecoder
 __all__ = [
     "CapsuleConv2D",
     "ClassCaps",
-    "CompactCaps",
     "ConstellationCaps",
     "ConvCaps",
     "ConvCaps3D",

@@ -292,5 +292,17 @@ def _coordinates(rows: int, columns: int, types: int, dim: int) -> Any:
     return offsets.reshape(-1, dim)
 
 
+@keras.saving.register_keras_serializable(package="tfcaps")
+class CompactCaps(keras.Layer):
+    """A layer of version 0.2, in models that it compacted."""
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "CompactCaps":
+        raise ValueError(
+            "This model was compacted by tfcaps 0.2, whose `CompactCaps` left "
+            "out single children. Compact the model that it was made of anew."
+        )
+
+
 # The same layer under the name that is usual where parents are not classes.
 FcCaps = ClassCaps

@@ -10,7 +10,7 @@ from keras import ops
 from tfcaps import routing as routings
 from tfcaps.layers.constellation_caps import ConstellationCaps, select
 from tfcaps.layers.part_caps import centres
-from tfcaps.ops import Tensor
+from tfcaps.ops import Tensor, longest
 
 # Of what is learnt, so that Adam is as fast as for other weights.
 _SCALE = 10.0
@@ -138,7 +138,7 @@ class MapCaps(ConstellationCaps):
         evidence = odds[..., :-1]
         active = decided = ops.exp(evidence)
         if not training:
-            best = ops.one_hot(ops.argmax(odds, axis=-1), parents + 1)
+            best = ops.one_hot(longest(odds), parents + 1)
             decided = ops.cast(best[..., :-1], "float32")
         told = ops.relu(ops.expand_dims(present, -1) * maps)
         share = told / (told + self.routing.orphan)

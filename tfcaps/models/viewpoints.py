@@ -10,7 +10,7 @@ from keras import ops
 
 from tfcaps import graphs
 from tfcaps.layers import ConstellationCaps, PartCaps
-from tfcaps.ops import Tensor, check_positive
+from tfcaps.ops import Tensor, check_positive, longest
 
 # Where it is sought whether something is there at all, presences count by this
 # power: at another angle a detector is less sure, but not silent.
@@ -142,7 +142,7 @@ class Viewpoints(keras.layers.Layer):
         # Only of the view with the most evidence the parts are routed.
         strength, place = self._as_it_is(parts, middle)
         others = self._in_the_middle(seen, blueprints)
-        best = ops.argmax(ops.concatenate([strength, others], axis=1), axis=1)
+        best = longest(ops.concatenate([strength, others], axis=1))
 
         def chosen(own: Tensor, other: Tensor) -> Tensor:
             """Returns one of `[b, ...]` and `[b * views, ...]` as it is."""
@@ -164,9 +164,9 @@ class Viewpoints(keras.layers.Layer):
     ) -> tuple[Tensor, Tensor]:
         """Returns the most evidence `[b, 1]`, and where it is, `[b, 2]`."""
         evidence, anchors = self._classes.evidence_map(*parts)  # [b, j, x]
-        places = anchors(ops.argmax(evidence, axis=-1)) + middle
+        places = anchors(longest(evidence)) + middle
         evidence = ops.max(evidence, axis=-1)
-        kind = ops.argmax(evidence, axis=-1)[:, None, None]
+        kind = longest(evidence)[:, None, None]
         return (
             ops.max(evidence, axis=-1, keepdims=True),
             ops.take_along_axis(places, kind, axis=1)[:, 0],
@@ -206,7 +206,7 @@ class Viewpoints(keras.layers.Layer):
             score = ops.maximum(score, again)
         seen = []
         for _ in range(self.views):
-            best = ops.argmax(score, axis=-1)[:, None, None]
+            best = longest(score)[:, None, None]
             seen.append(ops.take_along_axis(pose, best, axis=1))
             score = ops.where(_alike(pose, seen[-1]), -1e9, score)
         return ops.concatenate(seen, axis=1)

@@ -29,10 +29,12 @@ from tfcaps.rem.parse.couplings import (
 from tfcaps.rem.parse.dictionary import CouplingDictionary
 from tfcaps.rem.parse.receptive_fields import ReceptiveFields as ReceptiveFields
 from tfcaps.rem.parse.receptive_fields import receptive_fields
+from tfcaps.rem.parse.records import tree_records
 from tfcaps.rem.parse.trees import Edge as Edge
 from tfcaps.rem.parse.trees import ParseTree as ParseTree
 from tfcaps.rem.parse.trees import Trees, iter_trees, trees
 from tfcaps.rem.pruning.iterative import prune_iteratively
+from tfcaps.rem.pruning.keep_zeros import keep_zeros
 from tfcaps.rem.pruning.masks import sparsity
 from tfcaps.rem.pruning.pruning import (
     UpdatePruningStep,
@@ -59,6 +61,7 @@ __all__ = [
     "explanation",
     "faithfulness",
     "iter_trees",
+    "keep_zeros",
     "keypoints",
     "multiply_adds",
     "named_parts",
@@ -75,5 +78,6 @@ __all__ = [
     "sparsity",
     "strip_pruning",
     "tree_lengths",
+    "tree_records",
     "trees",
 ]

@@ -1,5 +1,6 @@
 """The class of each image, read from whatever says it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -88,3 +89,23 @@ def _numbers(labels: Any) -> NDArray[np.float64]:
             f"{np.count_nonzero(~np.isfinite(numbers))} numbers that are not."
         )
     return numbers
+
+
+def names_of(
+    names: Sequence[str] | None,
+    count: int,
+    *,
+    word: str = "",
+    argument: str = "class_names",
+) -> list[str]:
+    """Returns the names of classes or types, or a word and their numbers.
+
+    Raises:
+        ValueError: If there are too few names.
+    """
+    given = list(names) if names else [f"{word}{k}" for k in range(count)]
+    if len(given) < count:
+        raise ValueError(
+            f"`{argument}` must have {count} names. Received: {len(given)}."
+        )
+    return given

@@ -139,47 +139,58 @@ def blueprints(model: keras.Model) -> NDArray[np.float64] | None:
 
 
 def part_pictures(
-    images: ArrayLike, trees: Trees, window: int = 11
+    images: ArrayLike,
+    trees: Trees,
+    window: int | None = None,
+    *,
+    count: int = 4,
+    seed: int = 0,
 ) -> NDArray[np.float32]:
-    """Returns the mean window of an image around the leaves of each type.
+    """Returns windows of images around some leaves of each type.
 
-    Leaves are the children in a tree. What lies beyond the border does not
-    count.
+    Leaves are the children in a tree. They are drawn at random, of each image
+    one before an image gives two.
 
     Args:
         images: Images `[n, h, w, c]`, uint8 or float.
         trees: What `tfcaps.rem.trees` returns for them.
         window: Int, odd. Rows and columns of a window, in pixels. Defaults to
-            `11`.
+            `None`, about a third of the shorter side of an image.
+        count: Int. Windows of each type, `m`. Defaults to `4`.
+        seed: Int. Of the draw. Defaults to `0`.
 
     Returns:
-        Array `[t, window, window, c]`, float32, in the units of the images; NaN
-        for a type that is in no tree.
+        Array `[t, m, window, window, c]`, float32, in the units of the images;
+        NaN beyond the border of an image, and where a type has fewer leaves.
 
     Raises:
         ValueError: If there is not one tree for each image, the children have
-            no places, or `window` is no odd number above 0.
+            no places, `window` is no odd number above 0, or `count` is below 1.
     """
-    check_positive(window=window)
+    images = trees.own(images)
+    if window is None:
+        window = min(images.shape[1:3]) // 6 * 2 + 1
+    check_positive(window=window, count=count)
     if window % 2 == 0:
         raise ValueError(f"`window` must be odd. Received: window={window}.")
-    images = trees.own(images)
     if not trees.has_places:
         raise ValueError("The children of these trees have no places.")
-    count, channels = trees.num_types, images.shape[-1]
-    image, child = np.nonzero(trees.in_tree)
-    types = trees.types[child]
-    middle = np.rint(trees.places[image, child]).astype(int)
-    half = window // 2
-    sums = np.zeros((count, window, window, channels))
-    numbers = np.zeros((count, window, window, 1))
-    for down, right in np.ndindex(window, window):
-        row, column = (middle + (down - half, right - half)).T
-        there = (row >= 0) & (row < images.shape[1])
-        there &= (column >= 0) & (column < images.shape[2])
-        pixels = images[image[there], row[there], column[there]]
-        np.add.at(sums[:, down, right], types[there], pixels)
-        np.add.at(numbers[:, down, right], types[there], 1.0)
-    means = sums / np.maximum(numbers, 1.0)
-    means[~numbers.any(axis=(1, 2, 3))] = np.nan
-    return means.astype("float32")
+    half, channels = window // 2, images.shape[-1]
+    shape = (trees.num_types, count, window, window, channels)
+    pictures = np.full(shape, np.nan, "float32")
+    draw = np.random.default_rng(seed)
+    image, child = draw.permutation(np.argwhere(trees.in_tree)).T
+    for kind in range(trees.num_types):
+        rows = np.flatnonzero(trees.types[child] == kind)
+        _, first = np.unique(image[rows], return_index=True)
+        again = np.setdiff1d(np.arange(len(rows)), first)
+        chosen = rows[np.concatenate([np.sort(first), again])][:count]
+        for n, k in enumerate(chosen):
+            middle = np.rint(trees.places[image[k], child[k]]).astype(int)
+            low, size = middle - half, np.array(images.shape[1:3])
+            start, stop = low.clip(0, size), (low + window).clip(0, size)
+            (top, left), (bottom, right) = start - low, stop - low
+            pictures[kind, n, top:bottom, left:right] = images[
+                image[k], start[0] : stop[0], start[1] : stop[1]
+            ]
+    return pictures

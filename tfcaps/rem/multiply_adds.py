@@ -10,7 +10,6 @@ import keras
 from tfcaps.graphs import calls_of, functional, without_couplings
 from tfcaps.layers import (
     ClassCaps,
-    CompactCaps,
     ConstellationCaps,
     ConvCaps,
     ConvCaps3D,
@@ -26,6 +25,10 @@ from tfcaps.rem.results import lines_of
 # Of one image: the batch comes first.
 Shape = tuple[int | None, ...]
 Sizes = tuple[int, ...]
+
+
+class UnknownSizeError(ValueError):
+    """A model takes images of any size, so that its products have no number."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +108,7 @@ def of_layer(layer: Any, shape: Shape) -> int | None:
         weights = getattr(layer, "weights", ())  # operations have none
         return None if any(len(w.shape) > 1 for w in weights) else 0
     if None in shape[1:]:
-        raise ValueError(
+        raise UnknownSizeError(
             "Multiply-adds need inputs of a known size. Received: inputs "
             f"{tuple(shape)} of the layer {layer.name!r}. Build the model for "
             "images of one size."
@@ -146,20 +149,21 @@ def _routed(layer: Any, children: int, components: int) -> int:
 
 
 def _class_caps(layer: Any, shape: Sizes) -> int:
-    children = math.prod(shape[1:-1])
-    if isinstance(layer, CompactCaps):
-        positions, _ = layer._counted(shape)
-        children = positions * len(layer.sources)
-    return _routed(layer, children, shape[-1])
+    return _routed(layer, math.prod(shape[1:-1]), shape[-1])
 
 
 def _constellation(layer: Any, shape: Sizes) -> int:
     """Counts the search for the modes, and the passes over the votes."""
-    _, rows, columns, types, _ = shape
+    rows, columns, types = layer.children_shape(shape)
+    types *= layer.instances
+    types = min(layer.parts or types, types)
     down, right = layer.scanned((rows, columns))
     each = columns * rows * right + right * rows * down
-    votes = rows * columns * types * layer.num_capsules * layer.dim
-    return types * layer.num_capsules * each + votes * layer.routing.vote_passes
+    if rows * columns == 1:  # sought at the votes themselves
+        each = types * layer.dim
+    found = types * layer.num_capsules
+    votes = rows * columns * found * layer.dim
+    return found * each + votes * layer.routing.vote_passes
 
 
 def _conv_caps(layer: Any, shape: Sizes) -> int:

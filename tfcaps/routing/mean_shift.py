@@ -295,12 +295,12 @@ class MeanShiftRouting(Routing):
         if decided and self.several:
             claimed = votes.of_children(shares)
             nobody = 1.0 - ops.sum(claimed, axis=-1, keepdims=True)
-            best = ops.argmax(ops.concatenate([claimed, nobody], -1), axis=-1)
+            best = longest(ops.concatenate([claimed, nobody], -1))
             best = ops.one_hot(best, claimed.shape[-1] + 1)[..., :-1]
             best = ops.cast(best, belongs.dtype)
             couplings = self.rounded(best * votes.of_children(belongs))
         elif decided:
-            best = ops.one_hot(ops.argmax(active, axis=-1), active.shape[-1])
+            best = ops.one_hot(longest(active), active.shape[-1])
             best = ops.cast(ops.expand_dims(best, -1), belongs.dtype)
             couplings = votes.of_children(self.rounded(best * belongs))
         return Routed(poses, active, couplings)

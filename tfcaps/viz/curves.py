@@ -8,7 +8,15 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullLocator, ScalarFormatter
 from numpy.typing import NDArray
 
-from tfcaps.viz.drawing import Drawing, colour, figure, with_our_look
+from tfcaps.viz.drawing import (
+    Drawing,
+    colour,
+    figure,
+    from_zero,
+    in_rows,
+    rows_of,
+    with_our_look,
+)
 
 Array = NDArray[np.float64]
 
@@ -39,15 +47,17 @@ def curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
             and the measures; those that are missing are left out.
 
     Returns:
-        A figure with a panel for each measure.
+        A figure with a panel for each measure that some record has.
     """
     rows = list(records)
-    page, panels = figure(9.0, 5.0, 2, 3, grid=True)
+    measured = {f: t for f, t in _PANELS.items() if _has(rows, f)}
+    page, panels = in_rows(len(measured), 9.0, 0.2, 2.4, most=3, grid=True)
     names = list(dict.fromkeys(row["model"] for row in rows))
     lines = {}
     for panel, (field, (title, factor)) in zip(
-        panels.ravel(), _PANELS.items(), strict=True
+        panels, measured.items(), strict=True
     ):
+        highest = 0.0
         for index, name in enumerate(names):
             points = [
                 (row["epoch"] + 1, factor * row[field])
@@ -55,6 +65,7 @@ def curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
                 if row["model"] == name and row.get(field) is not None
             ]
             if points:
+                highest = max(highest, *(value for _, value in points))
                 (lines[name],) = panel.plot(
                     *zip(*points, strict=True),
                     color=colour(index),
@@ -65,13 +76,17 @@ def curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
         panel.set_title(title)
         panel.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
         if "accuracy" not in field:
-            panel.set_ylim(bottom=0)
-    for panel in panels[-1]:
+            from_zero(panel, highest)
         panel.set_xlabel("epoch")
-    if lines:
-        handles = list(lines.values())
-        page.legend(handles=handles, loc="outside upper right", ncols=3)
+    handles = list(lines.values())
+    page.legend(handles=handles, loc="outside upper right", ncols=3)
+    page.cut([page.legends])
+    page.cut_grid(rows_of(panels, 3))
     return page
+
+
+def _has(rows: Iterable[Mapping[str, Any]], field: str) -> bool:
+    return any(row.get(field) is not None for row in rows)
 
 
 @with_our_look
@@ -130,11 +145,15 @@ def tradeoff(
             axes.tick_params(axis="y", colors=tint, labelleft=axes is panel)
             axes.set_ylabel(title, color=tint)
         _label(panel, x, places)
-    panels[0].set_ylim(bottom=0.0)
-    limits = np.array([right.get_ylim() for right in rights])
+    points = np.concatenate([found.T for found in models.values()])
+    from_zero(panels[0], points[:, 1].max())
+    low, high = points[:, 2].min(), points[:, 2].max()
+    room = max(0.06 * (high - low), 0.5)
     for right in rights:
-        right.set_ylim(limits[:, 0].min(), limits[:, 1].max())
+        right.set_ylim(low - room, high + room)
     page.legend(handles=lines, loc="outside upper right", ncols=2)
+    page.cut([page.legends])
+    page.cut_grid([[[*pair] for pair in zip(panels, rights, strict=True)]])
     return page
 
 

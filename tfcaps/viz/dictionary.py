@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
+from matplotlib.ticker import StrMethodFormatter
 from numpy.typing import NDArray
 
 from tfcaps.ops import dequantize, quantize
@@ -20,6 +21,7 @@ from tfcaps.viz.drawing import (
     figure,
     in_lines,
     in_rows,
+    rows_of,
     with_our_look,
 )
 
@@ -114,6 +116,8 @@ def coupling_histograms(
             panel.hist(means, edges.tolist(), **look)
         panel.axvline(1 / classes, color="0.4", linestyle=":", linewidth=1)
         panel.set_title(in_lines(labels[j]))
+        # Powers of ten are written as formulas, which names are not.
+        panel.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     handles = [
         Patch(label=name, **look)
         for name, look in zip(dictionaries, looks, strict=True)
@@ -168,6 +172,7 @@ def most_frequent_trees(
             share = 100 * counts[0] / sum(counts)
             title = f"{share:.0f} % of {sum(counts):,} samples"
         panel.set_title(title)
+    page.cut_grid(rows_of(panels))
     return page
 
 

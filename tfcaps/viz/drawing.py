@@ -1,6 +1,7 @@
 """One look for all figures."""
 
 import io
+import json
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgba
@@ -16,10 +18,14 @@ from matplotlib.transforms import Bbox
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.files import write_atomically
+from tfcaps.rem.labels import names_of
+from tfcaps.viz.letters import FAMILY, drawable
 
 # Okabe and Ito, 2008; the first two also differ in lightness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 
+# What the tiles of a drawing are called in its PNG file.
+TILES = "tiles"
 _LINE = 20  # letters of a class's name side by side
 # Where a label may lie from its point, the best first: pixels, and x and y.
 _AWAY = (11, 18, 28, 40, 56, 76)
@@ -27,14 +33,31 @@ _SIDES = np.array(
     [(0, -1), (0, 1), (1, 0), (-1, 0), (1, -1), (-1, -1), (1, 1), (-1, 1)]
 )
 Array = NDArray[Any]
-# A decorator of each function that draws.
+# A decorator of each function that draws. Names may have dollars, which are no
+# formulas.
 with_our_look = rc_context(
-    {"axes.titlesize": 8, "axes.labelsize": 9, "legend.fontsize": 9}
+    {
+        "axes.titlesize": 8,
+        "axes.labelsize": 9,
+        "legend.fontsize": 9,
+        "font.family": [FAMILY],
+        "text.parse_math": False,
+    }
 )
 
 
 class Drawing(Figure):
-    """A matplotlib figure, which a notebook shows."""
+    """A matplotlib figure, which a notebook shows.
+
+    Attributes:
+        tiles: Rows of boxes `[left, top, right, bottom]`, in pixels of its
+            picture: panels that may stand below each other where a row is too
+            wide. Empty if it stays as it is.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.tiles: list[list[list[int]]] = []
 
     def _repr_png_(self) -> bytes:
         """Returns the picture that a notebook shows."""
@@ -54,8 +77,58 @@ class Drawing(Figure):
         path = Path(path)
         path = path.with_name(f"{path.name.removesuffix('.png')}.png")
         with write_atomically(path) as file:
-            self.savefig(file, format="png")
+            # The report finds the tiles in the picture.
+            note = {TILES: json.dumps(self.tiles)}
+            self.savefig(file, format="png", metadata=note)
         return path
+
+    def cut(self, *rows: Sequence[Any]) -> None:
+        """Makes rows of tiles, each a box or a list of artists."""
+        self.draw_without_rendering()
+        self.tiles += [[self._box(panel) for panel in row] for row in rows]
+
+    def cut_grid(self, panels: Sequence[Sequence[list[Artist]]]) -> None:
+        """Makes a tile of each panel of a grid, up to where the next begins.
+
+        A panel is a list of artists, and may be empty.
+        """
+        self.draw_without_rendering()
+        boxes = np.array(
+            [
+                [self._box(p) if p else [np.nan] * 4 for p in row]
+                for row in panels
+            ]
+        )
+        low, high = boxes[..., :2], boxes[..., 2:]
+        edges = [
+            [
+                np.nanmin(first[0]),
+                *(np.nanmax(last[:-1], 1) + np.nanmin(first[1:], 1)) / 2,
+                np.nanmax(last[-1]),
+            ]
+            for first, last in (
+                (low[..., 0].T, high[..., 0].T),
+                (low[..., 1], high[..., 1]),
+            )
+        ]
+        across, down = ([int(edge) for edge in one] for one in edges)
+        self.tiles += [
+            [
+                [across[k], down[r], across[k + 1], down[r + 1]]
+                for k, panel in enumerate(row)
+                if panel
+            ]
+            for r, row in enumerate(panels)
+        ]
+
+    def _box(self, panel: Any) -> list[int]:
+        wide, high = self.canvas.get_width_height()
+        if isinstance(panel, list):
+            boxes = [artist.get_tightbbox() for artist in panel]
+            panel = Bbox.union(boxes).padded(4)
+        box = panel.x0, high - panel.y1, panel.x1, high - panel.y0
+        corners = np.clip(np.rint(box).astype(int), 0, [wide, high] * 2)
+        return list(corners.tolist())
 
 
 def colour(index: int) -> str:
@@ -84,15 +157,35 @@ def figure(
 
 
 def in_rows(
-    count: int, width: float, above: float, high: float, **options: Any
+    count: int,
+    width: float,
+    above: float,
+    high: float,
+    *,
+    most: int = 5,
+    **options: Any,
 ) -> tuple[Drawing, list[Axes]]:
-    """Returns a drawing and so many panels, five in a row."""
-    columns = min(count, 5)
-    rows = -(-count // columns)
+    """Returns a drawing and so many panels, at most five in a row."""
+    columns = max(1, min(count, most))
+    rows = max(1, -(-count // columns))
     page, panels = figure(width, above + high * rows, rows, columns, **options)
     for panel in panels.ravel()[count:]:
         panel.set_axis_off()
     return page, list(panels.ravel()[:count])
+
+
+def rows_of(panels: Sequence[Axes], most: int = 5) -> list[list[list[Artist]]]:
+    """Returns the panels of `in_rows` as `Drawing.cut_grid` takes them."""
+    columns = max(1, min(len(panels), most))
+    cells: list[list[Artist]] = [[panel] for panel in panels]
+    cells += [[]] * (-len(cells) % columns)
+    return [cells[k : k + columns] for k in range(0, len(cells), columns)]
+
+
+def from_zero(panel: Axes, most: float) -> None:
+    """Sets limits from 0 to the most, with room for lines along them."""
+    most = most if most > 0 else 1.0
+    panel.set_ylim(-0.04 * most, 1.06 * most)
 
 
 def show_rows(panels: Any, images: Any) -> None:
@@ -137,22 +230,14 @@ def class_labels(
     word: str = "",
     name: str = "class_names",
 ) -> list[str]:
-    """Returns the names of the classes, or a word and their numbers.
-
-    Raises:
-        ValueError: If there are too few names.
-    """
-    labels = list(names) if names else [f"{word}{j}" for j in range(count)]
-    if len(labels) < count:
-        raise ValueError(
-            f"`{name}` must have {count} names. Received: {len(labels)}."
-        )
-    return labels
+    """Returns the names of classes as they are drawn, see `names_of`."""
+    labels = names_of(names, count, word=word, argument=name)
+    return [drawable(label) for label in labels]
 
 
 def in_lines(name: str) -> str:
     """Returns a long name as it is drawn, on several lines."""
-    return textwrap.fill(name, _LINE, break_long_words=False)
+    return textwrap.fill(drawable(name, empty=""), _LINE)
 
 
 def picture(image: Array) -> Array:
@@ -174,9 +259,12 @@ def picture(image: Array) -> Array:
     return image[..., 0] if image.shape[-1] == 1 else image
 
 
-def show(panel: Axes, shown: Array) -> None:
-    """Draws what `picture` returns, without axes."""
-    panel.imshow(shown, cmap="gray", vmin=0, vmax=255)
+def show(panel: Axes, shown: Array, aspect: float = 1.0) -> None:
+    """Draws what `picture` returns, without axes.
+
+    The aspect is the height of a pixel by its width.
+    """
+    panel.imshow(shown, cmap="gray", vmin=0, vmax=255, aspect=aspect)
     without_ticks(panel)
 
 

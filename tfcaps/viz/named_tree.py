@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.rem import Trees
+from tfcaps.rem.parse.records import margin_text
 from tfcaps.viz.drawing import (
     Drawing,
     add_labels,
@@ -16,19 +17,23 @@ from tfcaps.viz.drawing import (
     colour,
     picture,
     show,
+    with_our_look,
     without_ticks,
 )
+from tfcaps.viz.letters import drawable
 
 Array = NDArray[Any]
 
 # Most children that get a name or a line, and most types in the dictionary.
-_NAMED, _OUTSIDE, _LINES, _TYPES = 8, 4, 40, 10
+_NAMED, _OUTSIDE, _LINES, _TYPES = 8, 4, 40, 12
+# Letters of a line of the text above, and what lies beyond an image, in [0, 1].
+_WIDE, _BEYOND = 66, 0.88
 # Classes of which bars are drawn, and letters of their names.
 _CLASSES, _LETTERS = 3, 33
 _GREY, _DARK = "#777777", "#222222"
 _NOT = "not part of it"
-# A class that is less than half as long is lost, as in `Faithfulness`.
-_LOST = 0.5
+# A class that stays may be less than half as long, as in `Faithfulness`.
+_HALF = 0.5
 # Pixels: of children nearer to each other one is shown.
 _APART = 1.5
 _HEAD: Any = {"fontsize": 10, "weight": "bold"}
@@ -36,6 +41,7 @@ _CROSS: Any = {"marker": "P", "s": 150, "c": "w", "edgecolors": "k"}
 _CROSS |= {"lw": 1.2, "zorder": 5}
 
 
+@with_our_look
 def named_tree(
     image: Array,
     tree: Trees,
@@ -46,14 +52,16 @@ def named_tree(
     blueprint: ArrayLike | None = None,
     parts: ArrayLike | None = None,
     label: int | None = None,
+    name: str = "this image",
+    aspect: float = 1.0,
 ) -> Drawing:
     """Draws the parts of an image by which a network told its class.
 
     On the image are the leaves of its tree with the names of their types; lines
     lead to the place of the class, or to its name where there is no blueprint.
     Other active children are hollow. Beside it are the blueprint of the class
-    and what each type looks like. Below are the longest classes as the image
-    is, without its tree, and with its tree alone.
+    and what the types lie on in other images. Below are the longest classes as
+    the image is, without its tree, and with its tree alone.
 
     Args:
         image: Image `[h, w, c]`, see `saliency`.
@@ -65,10 +73,13 @@ def named_tree(
         blueprint: Row and column of each type's part in the predicted class,
             `[t, 2]`, NaN where it has none; see `tfcaps.rem.blueprints`.
             Defaults to `None`, not shown.
-        parts: What each type looks like, `[t, rows, columns, c]`, NaN for those
-            that are not known; see `tfcaps.rem.part_pictures`. Defaults to
+        parts: What each type lies on, `[t, m, rows, columns, c]`, NaN where
+            nothing is known; see `tfcaps.rem.part_pictures`. Defaults to
             `None`, not shown.
         label: Class of the image. Defaults to `None`, not known.
+        name: What the image is called, such as its file.
+        aspect: Float. Height of a pixel by its width, of an image that was
+            resized to another shape. Defaults to `1`.
 
     Returns:
         A figure.
@@ -94,41 +105,54 @@ def named_tree(
     )
     predicted = int(tree.predicted[0])
     shown, seen = _choose(tree, types), picture(image)
-    page = Drawing(figsize=(9.0, 8.2), layout="constrained", dpi=120)
-    bands: Any = page.subfigures(3, 1, height_ratios=(0.8, 5.2, 2.2))
+    page = Drawing(figsize=(9.0, 8.9), layout="constrained", dpi=120)
+    bands: Any = page.subfigures(3, 1, height_ratios=(1.5, 5.2, 2.2))
     above, middle, below = bands
-    title = f"The network names this image: {classes[predicted]}"
+    title = f"The network names {drawable(name)}: {classes[predicted]}"
     if label is not None:
         is_right = label == predicted
         title += " (right)" if is_right else f" (WRONG: {classes[label]})"
-    told = "\n".join(textwrap.wrap(_told(shown), 110)[:2])
+    told = [_told(shown), _how_clear(tree, classes, blueprint is not None)]
+    told = [line for text in told for line in textwrap.wrap(text, _WIDE)[:3]]
     style: Any = {"va": "top", "color": _DARK}
-    above.text(0.02, 0.85, _short(title, 88), size=13, weight="bold", **style)
-    above.text(0.02, 0.45, told, size=10.5, **style)
+    lines = textwrap.wrap(title, _WIDE - 18)[:2]
+    text, style["x"] = "\n".join(lines), 0.02
+    head = above.text(y=0.95, s=text, size=13, weight="bold", **style)
+    y = 0.91 - 0.16 * len(lines)
+    under = above.text(y=y, s="\n".join(told), size=10.5, **style)
     left, right = middle.subfigures(1, 2, width_ratios=(6, 5))
     panel = left.subplots()
     panel.set_title(
         "1  What it found: the parse tree of this image", loc="left", **_HEAD
     )
-    count = (blueprint is not None) + (parts is not None)
-    high = (2.2, 1.0)[: max(count, 1)]
-    rows = right.subfigures(len(high), 1, squeeze=False, height_ratios=high)
-    place = None
+    place = plan = None
     if blueprint is not None:
         blueprint = np.asarray(blueprint, float)
         place = _class_place(shown, blueprint)
+    # What is not known is left out.
+    has_plan = blueprint is not None and bool(np.isfinite(blueprint).any())
+    has_parts = parts is not None and bool(np.isfinite(parts).any())
+    high = [1.3] * has_plan + [1.0] * has_parts
+    if high:
+        rows = right.subfigures(len(high), 1, squeeze=False, height_ratios=high)
+    if has_plan:
         plan = rows[0, 0].subplots()
-        head = "2  What it looks for (read from its weights)"
-        plan.set_title(head, loc="left", **_HEAD)
-    if parts is not None:
-        _draw_parts(rows[-1, 0], np.asarray(parts), types, count + 1)
-    _draw_lengths(below, seen, shown, lengths, classes, predicted)
+        text = "2  What it looks for (read from its weights)"
+        plan.set_title(text, loc="left", **_HEAD)
+    if has_parts:
+        _draw_parts(rows[-1, 0], np.asarray(parts), types, len(high) + 1)
+    groups = _draw_lengths(
+        below, seen, shown, lengths, classes, predicted, aspect
+    )
     # Names stand where there is room, which the layout tells.
     page.draw_without_rendering()
     page.set_layout_engine("none")
-    _draw_image(panel, seen, shown, place, classes[predicted])
-    if blueprint is not None:
+    _draw_image(panel, seen, shown, place, classes[predicted], aspect)
+    if plan is not None:
         _draw_blueprint(plan, blueprint, types)
+    title, *shares = groups
+    panels = [left.bbox, right.bbox][: 1 + bool(high)]
+    page.cut([[head, under]], panels, [title], shares)
     return page
 
 
@@ -184,6 +208,20 @@ def _told(shown: _Shown) -> str:
     return text
 
 
+def _how_clear(tree: Trees, classes: Sequence[str], has_parts: bool) -> str:
+    """Says what the lengths are, and how far the class is before the next."""
+    length = tree.lengths[0, tree.predicted[0]]
+    text = f"Its length is {length:.2f}"
+    if (second := int(tree.runners_up[0])) >= 0:
+        other = tree.lengths[0, second]
+        text += (
+            f", a margin of {margin_text(length, other)} to the next class, "
+            f"{_short(classes[second], _LETTERS)}"
+        )
+    what = "the share of its parts that was found" if has_parts else "from 0 to 1"
+    return f"{text}. A length is {what}, and no probability."
+
+
 def _listed(shown: _Shown, children: Array) -> str:
     *names, last = [shown.name(k) for k in children]
     return f"{', '.join(names)} and {last}" if names else last
@@ -202,10 +240,15 @@ def _class_place(shown: _Shown, blueprint: Array) -> Array | None:
 
 
 def _draw_image(
-    panel: Axes, seen: Array, shown: _Shown, place: Array | None, name: str
+    panel: Axes,
+    seen: Array,
+    shown: _Shown,
+    place: Array | None,
+    name: str,
+    aspect: float,
 ) -> None:
     """Draws the image and its tree."""
-    show(panel, seen)
+    show(panel, seen, aspect)
     end = np.array([seen.shape[1] / 2 - 0.5, -0.5]) if place is None else place
     at, few = shown.places, len(shown.leaves) <= _NAMED
     tints, width = shown.colours(shown.leaves), 2.2 if few else 1.2
@@ -269,22 +312,35 @@ def _draw_blueprint(
 def _draw_parts(
     page: Any, parts: Array, types: Sequence[str], number: int
 ) -> None:
-    """Draws what each type looks like, in rows of five."""
-    known = np.flatnonzero(np.isfinite(parts).all(axis=(1, 2, 3)))
-    more = f", and {len(known) - _TYPES:,} more" * (len(known) > _TYPES)
-    head = f"{number}  Its parts: what each looks like{more}"
+    """Draws what each type lies on, its pictures side by side in a frame."""
+    known = np.flatnonzero(np.isfinite(parts).any(axis=(1, 2, 3, 4)))
+    columns = 5 if number > 2 else 3  # beside a blueprint there is less room
+    shown = min(len(known), _TYPES // columns * columns)
+    more = f" ({shown} of {len(known):,})" * (len(known) > shown)
+    head = f"{number}  Some of what its parts lie on{more}"
     page.suptitle(head, x=0.02, ha="left", **_HEAD)
-    low = parts[known].min(initial=np.inf)
-    high = parts[known].max(initial=-np.inf)
-    columns = _TYPES // 2
-    rows = -(-min(max(len(known), 1), _TYPES) // columns)
+    low, high = np.nanmin(parts), np.nanmax(parts)
+    columns = min(columns, shown)
+    rows = -(-shown // columns)
     panels = page.subplots(rows, columns, squeeze=False).ravel()
-    for panel, k in zip(panels, known, strict=False):
-        show(panel, picture((parts[k] - low) / ((high - low) or 1.0)))
+    for panel, k in zip(panels, known[:shown], strict=False):
+        windows = (parts[k] - low) / ((high - low) or 1.0)
+        show(panel, picture(_mosaic(np.nan_to_num(windows, nan=_BEYOND))))
         panel.spines[:].set(color=colour(int(k)), linewidth=3)
         panel.set_xlabel(_short(types[int(k)], 12), fontsize=10)
-    for panel in panels[len(known) :]:
+    for panel in panels[shown:]:
         panel.remove()
+
+
+def _mosaic(pictures: Array) -> Array:
+    """Returns pictures `[m, h, w, c]` as one, two side by side."""
+    between = [(0, 0), (1, 1), (1, 1), (0, 0)]
+    tiles = np.pad(pictures, between, constant_values=1.0)
+    if len(tiles) % 2:
+        tiles = np.concatenate([tiles, np.full_like(tiles[:1], _BEYOND)])
+    _, high, wide, channels = tiles.shape
+    rows = tiles.reshape(-1, 2, high, wide, channels).swapaxes(1, 2)
+    return rows.reshape(-1, 2 * wide, channels)
 
 
 def _draw_lengths(
@@ -294,10 +350,14 @@ def _draw_lengths(
     lengths: Array,
     classes: Sequence[str],
     predicted: int,
-) -> None:
-    """Draws what the network says with and without the tree."""
-    title = "Is that why? The three most likely classes when the network gets"
-    page.suptitle(title, x=0.02, ha="left", **_HEAD)
+    aspect: float,
+) -> list[Any]:
+    """Draws what the network says with and without the tree.
+
+    Returns the heading, and what belongs together.
+    """
+    title = "Is that why? The longest classes when the network gets"
+    head = page.suptitle(title, x=0.02, ha="left", **_HEAD)
     nothing = shown.leaves[:0]
     titles = ("all that it found", "all but the tree", "the tree alone")
     some = (
@@ -308,18 +368,19 @@ def _draw_lengths(
     panels = page.subplots(1, 6, width_ratios=(1.1, 1.6) * 3).reshape(3, 2)
     size = 16 if len(shown.leaves) <= _NAMED else 5
     for n, (small, bars) in enumerate(panels):
-        show(small, seen)
+        show(small, seen, aspect)
         small.images[0].set_alpha(0.35)
         small.set_title(titles[n], fontsize=9)
         _draw_points(small, seen, some[n], size)
         if n:
-            least = _LOST * lengths[0, predicted]
-            own = lengths[n, predicted]
-            stays = own >= max(least, lengths[n].max())
-            told = "the class stays" if stays else "the class is gone"
+            stays = int(lengths[n].argmax()) == predicted
+            told = "the answer stays" if stays else "the answer changes"
+            if stays and lengths[n].max() < _HALF * lengths[0, predicted]:
+                told += ", but shorter"
             tint = "#0072B2" if stays else "#B34700"
             small.set_xlabel(told, color=tint, fontsize=8, weight="bold")
         _draw_bars(bars, lengths[n], classes, predicted)
+    return [[head], *map(list, panels)]
 
 
 def _draw_bars(

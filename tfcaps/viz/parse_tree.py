@@ -20,6 +20,7 @@ from tfcaps.viz.drawing import (
     show,
     with_our_look,
 )
+from tfcaps.viz.letters import drawable
 
 Array = NDArray[Any]
 
@@ -81,12 +82,14 @@ def parse_tree(
     above = panels[:: len(heights)].ravel()
     for panel, (title, tree) in zip(above, trees.items(), strict=False):
         labels = class_labels(class_names, len(tree.activations[-1]))
-        _draw(panel, tree, labels)
-        panel.set_title(in_lines(title))
+        _draw(panel, tree, labels, title)
+        # Below, as names of classes stand above.
+        look: Any = {"ha": "center", "va": "top", "fontsize": 8}
+        panel.text(0.5, -0.3, in_lines(title), **look)
     if images is not None:
         for panel, image in zip(panels[1::2].ravel(), images, strict=False):
             show(panel, picture(image))
-    page.colorbar(
+    bar = page.colorbar(
         ScalarMappable(_ACTIVATIONS, _COLORMAP),
         ax=panels.ravel().tolist(),
         label="activation",
@@ -95,10 +98,21 @@ def parse_tree(
         pad=0.01,
         panchor=False,  # panels stay in the middle
     )
+    cells: Any = [
+        [[panel] for panel in row] for row in panels[:: len(heights)]
+    ]
+    if images is not None:
+        for row, below in zip(cells, panels[1::2], strict=True):
+            for cell, panel in zip(row, below, strict=True):
+                cell.append(panel)
+    page.cut_grid(cells)
+    page.cut([[bar.ax]])
     return page
 
 
-def _draw(panel: Axes, tree: ParseTree, labels: Sequence[str]) -> None:
+def _draw(
+    panel: Axes, tree: ParseTree, labels: Sequence[str], title: str
+) -> None:
     places = [(np.arange(len(a)) + 0.5) / len(a) for a in tree.activations]
     top = len(places) - 1
     for layer in range(top):
@@ -141,8 +155,10 @@ def _draw(panel: Axes, tree: ParseTree, labels: Sequence[str]) -> None:
         )
     for j in tree.roots if len(tree.roots) <= _MANY else ():
         straight = len(labels[j]) < 3 or len(tree.roots) == 1
+        if straight and drawable(title, empty="") == labels[j]:
+            continue  # it is said below
         panel.annotate(
-            labels[j],
+            in_lines(labels[j]),
             (places[top][j], top),
             xytext=(0, 8),
             textcoords="offset points",

@@ -2,13 +2,19 @@
 
 import base64
 import html
+import io
 import itertools
+import json
 import string
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from PIL import Image
+
 from tfcaps.files import write_atomically
+from tfcaps.viz.drawing import TILES
 
 # Head and rows, as text.
 Table = tuple[Sequence[str], Iterable[Sequence[str]]]
@@ -17,6 +23,10 @@ Table = tuple[Sequence[str], Iterable[Sequence[str]]]
 _PAGE = Path(__file__).with_name("report.html")
 # So many figures, and no fewer, get a list of links.
 _LISTED = 3
+# Pictures stand below each other before they are smaller than this share of
+# their size, and are never smaller than that.
+_WRAPPED, _SMALLEST = 0.85, 0.6
+_LETTERS = 58  # of a line of text; rows of numbers stay whole
 
 
 class Section(NamedTuple):
@@ -29,8 +39,8 @@ class Section(NamedTuple):
         figures: A PNG file with a heading and a caption each. Defaults to none.
         table: Head and rows of a table, as text. Defaults to `None`, none.
         note: What is said of the table in small letters. Defaults to nothing.
-        texts: Texts whose lines stay as they are, such as `str` of a report, by
-            their headings; they stand side by side. Defaults to none.
+        texts: Texts, such as `str` of a report, by their headings; they stand
+            side by side. Rows of a table stay whole. Defaults to none.
     """
 
     heading: str
@@ -80,11 +90,10 @@ def _section(section: Section, numbers: Iterator[int]) -> Iterator[str]:
         )
         yield f"<nav>{''.join(links)}</nav>"
     for k, path, heading, caption in named:
-        data = base64.b64encode(Path(path).read_bytes()).decode("ascii")
         heading = html.escape(heading)
         yield (
             f'<h2 id="figure-{k}">{heading}</h2><figure>'
-            f'<img alt="{heading}" src="data:image/png;base64,{data}">'
+            f"{''.join(_tiles(Path(path), heading))}"
             f"<figcaption>{html.escape(caption)}</figcaption></figure>"
         )
     if section.table is not None:
@@ -97,8 +106,35 @@ def _section(section: Section, numbers: Iterator[int]) -> Iterator[str]:
     if section.note:
         yield f'<p class="note">{html.escape(section.note)}</p>'
     for heading, text in section.texts.items():
-        heading, text = html.escape(heading), html.escape(text)
+        lines = [
+            line if "  " in line.strip() else textwrap.fill(line, _LETTERS)
+            for line in text.splitlines()
+        ]
+        heading, text = html.escape(heading), html.escape("\n".join(lines))
         yield f"<pre><strong>{heading}</strong>\n{text}</pre>"
+
+
+def _tiles(path: Path, heading: str) -> Iterator[str]:
+    """Yields a picture; its tiles stand below each other where it is narrow."""
+    with Image.open(path) as picture:
+        wide = picture.width
+        whole = [[(0, 0, wide, picture.height)]]
+        for row in json.loads(picture.info.get(TILES, "[]")) or whole:
+            yield f'<div class="tiles" style="max-width:{wide}px">'
+            for box in row:
+                with io.BytesIO() as file:
+                    picture.crop(box).save(file, "PNG", optimize=True)
+                    data = base64.b64encode(file.getvalue()).decode("ascii")
+                # Letters stay readable; what is too wide even so can be moved.
+                side = box[2] - box[0]
+                share, least = 100 * side / wide, round(_SMALLEST * side)
+                wanted = round(_WRAPPED * side)
+                yield (
+                    f'<div style="width:max({share:.4f}%,min(100%,{wanted}px))">'
+                    f'<img alt="{heading}" style="min-width:{least}px" '
+                    f'src="data:image/png;base64,{data}"></div>'
+                )
+            yield "</div>"
 
 
 def _row(cells: Sequence[str], tag: str) -> str:

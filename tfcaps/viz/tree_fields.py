@@ -1,5 +1,6 @@
 """Images, their trees, and the parts of the images that the children see."""
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -22,12 +23,15 @@ from tfcaps.viz.drawing import (
     show,
     with_our_look,
 )
+from tfcaps.viz.letters import drawable
 
 Array = NDArray[Any]
 
 # Widths in inches, heights in units of a crop.
 _IMAGE, _SLOT = 1.9, 0.95
 _GAP, _CLASS = 0.22, 1.7
+# Children for which there is room, and letters of a title per child.
+_FEWEST, _LETTERS = 4, 15
 
 
 @with_our_look
@@ -40,6 +44,7 @@ def tree_fields(
     titles: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
     most: int = 8,
+    aspects: Sequence[float] | None = None,
 ) -> Drawing:
     """Draws each image beside its tree, with what the tree's children see.
 
@@ -64,6 +69,8 @@ def tree_fields(
         titles: A line for each, shown over its tree. Defaults to `None`.
         class_names: Names of the classes. Defaults to their numbers.
         most: Int. Children that are shown of a tree. Defaults to `8`.
+        aspects: For each image the height of a pixel by its width, where it was
+            resized to another shape. Defaults to `None`, 1.
 
     Returns:
         A figure with a row for each image.
@@ -87,6 +94,8 @@ def tree_fields(
         raise ValueError(f"`most` must be at least 1. Received: most={most}.")
     names = class_labels(class_names, trees.lengths.shape[1])
     known = None if labels is None else chosen_classes(labels, len(images))
+    # No wider than the largest tree, and than what is written below it.
+    most = min(most, max(_FEWEST, int(trees.leaves.max(initial=0)) + 1))
     sides = [_IMAGE, most * _SLOT]
     page, panels = figure(
         sum(sides) + 0.4,
@@ -95,21 +104,22 @@ def tree_fields(
         2,
         width_ratios=sides,
     )
-    # Fields that tell no place give way to cells of the grid.
-    cells = fields
-    if not fields.is_local and min(fields.grid[:2]) > 1:
-        cells = fields.cells
+    cells = fields.regions
     for k, (left, right) in enumerate(panels):
         image, tree = picture(images[k]), _tree(trees, k, cells)
-        show(left, image)
+        aspect = 1.0 if aspects is None else aspects[k]
+        show(left, image, aspect)
         if known is not None:
             left.set_title(in_lines(names[known[k]]))
         if cells.is_local:
             _draw_outlines(left, image, tree, most)
-        right.set_title(titles[k], loc="left")
-        _draw_tree(right, image, tree, names[trees.predicted[k]], most)
-        told = _sentence(len(tree.children), fields)
+        wide = most * _LETTERS
+        title = textwrap.wrap(drawable(titles[k], 4 * wide, empty=""), wide)
+        right.set_title("\n".join(title[:3]), loc="left")
+        _draw_tree(right, image, tree, names[trees.predicted[k]], most, aspect)
+        told = textwrap.fill(_sentence(len(tree.children), fields), wide)
         right.text(0, -0.6, told, va="top", fontsize=7.5, color="0.3")
+    page.cut_grid([[[left], [right]] for left, right in panels])
     return page
 
 
@@ -174,7 +184,12 @@ def _draw_tag(panel: Axes, x: float, y: float, text: str, tint: str) -> None:
 
 
 def _draw_tree(
-    panel: Axes, image: Array, tree: _Tree, name: str, most: int
+    panel: Axes,
+    image: Array,
+    tree: _Tree,
+    name: str,
+    most: int,
+    aspect: float,
 ) -> None:
     shown = min(most, len(tree.children))
     middle = ((shown or most) * (1 + _GAP) - _GAP) / 2
@@ -194,7 +209,8 @@ def _draw_tree(
     for k, start in enumerate(starts):
         tint = tree.colours[k]
         if is_local:
-            _draw_crop(panel, image, tree.fields, tree.children[k], start, tint)
+            crop = _crop(image, tree.fields, tree.children[k])
+            _draw_crop(panel, crop, start, tint, aspect)
             _draw_tag(panel, start, 1.0, str(k + 1), tint)
         else:
             panel.scatter(start + 0.5, 0.5, s=90, c=tint, zorder=2)
@@ -208,15 +224,8 @@ def _draw_tree(
         panel.text(most * (1 + _GAP), 0.5, text, **style)
 
 
-def _draw_crop(
-    panel: Axes,
-    image: Array,
-    fields: ReceptiveFields,
-    child: int,
-    start: float,
-    tint: str,
-) -> None:
-    """Draws what a child sees; what lies beyond the image is grey."""
+def _crop(image: Array, fields: ReceptiveFields, child: int) -> Array:
+    """Returns what a child sees; what lies beyond the image is grey."""
     views = np.split(image, image.shape[1] // fields.image_shape[1], axis=1)
     size = np.array(fields.size)
     first = np.rint(fields.child_centres[child] - (size - 1) / 2).astype(int)
@@ -225,11 +234,18 @@ def _draw_crop(
     seen = [
         np.pad(view, edges, constant_values=224)[top:, left:] for view in views
     ]
-    crop = np.concatenate([x[: size[0], : size[1]] for x in seen], axis=1)
-    down, across = np.array(crop.shape[:2]) / max(crop.shape[:2])
+    return np.concatenate([x[: size[0], : size[1]] for x in seen], axis=1)
+
+
+def _draw_crop(
+    panel: Axes, crop: Array, start: float, tint: str, aspect: float
+) -> None:
+    """Draws what a child sees, in a frame."""
+    sides = crop.shape[0] * aspect, crop.shape[1]
+    down, across = np.array(sides) / max(sides)
     x, y = start + 0.5 - across / 2, 1.0 - down
     extent = (x, x + across, y, y + down)
-    grey: Any = {"cmap": "gray", "vmin": 0, "vmax": 255}
+    grey: Any = {"cmap": "gray", "vmin": 0, "vmax": 255, "aspect": "equal"}
     panel.imshow(crop, extent=extent, zorder=2, **grey)
     edge: Any = {"fill": False, "lw": 1.8, "ec": tint}
     panel.add_patch(Rectangle((x, y), across, down, zorder=2.2, **edge))

@@ -25,6 +25,7 @@ from training import images as pixels
 from training.datasets.data import Data, checked, held_out
 from training.datasets.prepared import TEST_SHARE
 from training.images import Array, Images, Split
+from training.names import as_text, existing
 
 PARTS = ("train", "validation", "test")
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
@@ -119,15 +120,16 @@ def list_pictures(path: Path) -> Listing:
     """Lists the pictures of a folder or a CSV file."""
     if not path.is_dir():
         pictures = tuple(_of_csv(path))
-        names = sorted({picture.label for picture in pictures})
-        return Listing(path, pictures, tuple(names))
+        names = {picture.label for picture in pictures}
+        return Listing(path, pictures, tuple(sorted(names)))
     folders = [p for p in sorted(path.iterdir()) if p.is_dir()]
     folders = [p for p in folders if not _is_hidden(p.name)]
     found: list[Picture] = []
     left_out = []
     for folder in folders:
         found += [
-            Picture(file, folder.name) for file in pixels.files_in(folder)
+            Picture(file, as_text(folder.name))
+            for file in pixels.files_in(folder)
         ]
         for deeper, inside, _ in os.walk(folder):
             inside[:] = sorted(n for n in inside if not _is_hidden(n))
@@ -137,8 +139,8 @@ def list_pictures(path: Path) -> Listing:
                     f"{files[0]} and what else is in {deeper}: pictures must "
                     f"stand in {folder} itself, or be listed in a CSV file."
                 )
-    names = [folder.name for folder in folders]
-    return Listing(path, tuple(found), tuple(names), tuple(left_out))
+    names = {as_text(folder.name) for folder in folders}
+    return Listing(path, tuple(found), tuple(sorted(names)), tuple(left_out))
 
 
 def _is_hidden(name: str) -> bool:
@@ -190,7 +192,8 @@ def _of_row(cells: Mapping[str, str], path: Path, where: str) -> Picture:
             f"{where} has the split {part!r}; it must be one of "
             f"{', '.join(PARTS)}."
         )
-    return Picture(path.parent / file, label, part, where)
+    file = existing(path.parent / file)
+    return Picture(file, as_text(label), part, where)
 
 
 def _check(found: Listing) -> None:
@@ -293,7 +296,7 @@ def pictures(
     found = list_pictures(path)
     _check(found)
     found = _unique(found, skip_broken=skip_broken)
-    name = path.name if path.is_dir() else path.stem
+    name = as_text(path.name if path.is_dir() else path.stem)
     return read(found, name, size, validation, skip_broken=skip_broken)
 
 

@@ -90,10 +90,11 @@ def builder_of(name: str, data_dir: str | None) -> Any:
     logging.getLogger("urllib3").setLevel(logging.ERROR)
     try:
         builder.download_and_prepare()
-    except Exception as error:
+    except Exception as error:  # each data set raises others
+        reason = next(iter(str(error).splitlines()), "")
         raise UserError(
-            f"{name} could not be downloaded ({type(error).__name__}); "
-            "give a folder where it is prepared by --data-dir."
+            f"{name} could not be downloaded ({type(error).__name__}: "
+            f"{reason}); give a folder where it is prepared by --data-dir."
         ) from error
     return builder
 

@@ -1,4 +1,4 @@
-"""Compacted models: children that cast no votes, and types of capsules."""
+"""Compacted models: types of capsules that cast no votes, or are zero."""
 
 import keras
 import numpy as np
@@ -14,7 +14,9 @@ from tests.compaction import (
     randomized,
     silence,
 )
-from tests.tolerance import assert_all_equal
+from tests.networks import images_of
+from tests.tolerance import SUMS, assert_all_equal
+from tfcaps import rem
 from tfcaps.layers import (
     CapsuleConv2D,
     ClassCaps,
@@ -79,23 +81,23 @@ OF_CLASS, OF_CONV = two_types(np.s_[1::3]), two_types(np.s_[:, :, 1])
 SHARED = class_caps("self_attention", share="type")
 COORDINATES = class_caps(matrix=True, coordinates=True, share="type")
 # Layers above PrimaryCaps of three types of four components at 3x3 places, what
-# is silenced, how many types are left, and how many children of the class.
+# is silenced, how many types are left, and how many matrices of children.
 CAPSULES = {
-    "child": ([class_caps()], votes(4), 3, 26),
+    "child": ([class_caps()], votes(4), 3, None),
     "type": ([class_caps()], votes(np.s_[1::3]), 2, 18),
     "zero": ([class_caps()], ONE_TYPE, 2, 18),
     "constant": ([class_caps()], zero(np.s_[4:8], 0.3), 3, None),
     "half": ([class_caps()], zero(np.s_[4:6]), 3, None),
     "class-shared": ([SHARED], votes(1), 2, 2),
-    "class-all": ([class_caps(share="all")], ONE_TYPE, 2, 2),
+    "class-all": ([class_caps(share="all")], ONE_TYPE, 2, None),
     "class-coordinates": ([COORDINATES], OF_CLASS, 3, None),
     "class-em": ([class_caps(EM)], OF_CLASS, 3, None),
     "class-regularized": ([class_caps("regularized")], OF_CLASS, 3, None),
     "class-sample": ([class_caps(OF_SAMPLES)], OF_CLASS, 3, None),
     "conv": ([conv_caps()], TYPE_OF_CONV, 2, None),
     "conv-matrix": ([conv_caps(matrix=True)], TYPE_OF_CONV, 2, None),
-    "class-matrix": ([class_caps(matrix=True)], votes(4), 3, 26),
-    "depthwise": ([depthwise_conv, class_caps()], votes(np.s_[1::3]), 3, 18),
+    "class-matrix": ([class_caps(matrix=True)], votes(np.s_[1::3]), 2, 18),
+    "depthwise": ([depthwise_conv, class_caps()], votes(np.s_[1::3]), 3, None),
     "conv-zero": ([conv_caps()], ONE_TYPE, 2, None),
     "conv-shared": ([conv_caps(share_types=True)], ONE_TYPE, 2, None),
     "conv-em": ([conv_caps(routing=EM)], OF_CONV, 3, None),
@@ -140,25 +142,39 @@ def test_types_and_children_are_left_that_something_needs(name, rng):
     if types == 3 and children in (None, 27):
         assert compact.count_params() == model.count_params()
     elif children is not None:
-        assert len(last.origins) == children
+        assert last.transformation.shape[0] == children
     if name in ("class-all", "conv-shared"):
         expected = model.get_layer("last").get_weights()
         assert_all_equal(last.get_weights(), expected)
 
 
-def test_flat_children_are_left_out(rng):
-    model = capsnet(
-        ClassCaps(6, 4, name="hidden"),
-        ClassCaps(3, 4, "self_attention", name="class"),
-        rng=rng,
+@pytest.mark.parametrize("routing", [3, "self_attention", "uniform"])
+def test_couplings_are_those_of_the_children_left(routing, rng):
+    model = capsnet(ClassCaps(3, 4, routing, name="last"), rng=rng)
+    votes(np.s_[1::3])(model)
+    whole, small = (
+        rem.capsule_outputs(network)(images_of(model, 4))["couplings"]
+        for network in (model, compacted(model))
     )
-    fill(model.get_layer("class").transformation, [0, 3])
-    compact = compacted(model)
-    layer = compact.get_layer("class")
-    assert layer.sources == layer.origins == (1, 2, 4, 5)
-    # They compete as parents, so that they stay.
-    assert type(compact.get_layer("hidden")) is ClassCaps
-    assert compact.get_layer("hidden").num_capsules == 6
+    left = np.arange(27) % 3 != 1
+    np.testing.assert_allclose(small, np.array(whole)[:, left], atol=SUMS)
+
+
+def test_children_stay_whose_couplings_are_returned(rng):
+    images = keras.Input((7, 7, 2))
+    capsules = PrimaryCaps(3, 4, 3, 2)(images)
+    layer = ClassCaps(3, 4, name="last")
+    outputs = layer(capsules, return_couplings=True)
+    model = randomized(keras.Model(images, outputs), rng)
+    votes(np.s_[1::3])(model)
+    assert is_left_alone(model)
+
+
+def test_hidden_capsules_compete_and_stay(rng):
+    last = ClassCaps(3, 4, "self_attention", name="last")
+    model = capsnet(ClassCaps(6, 4), last, rng=rng)
+    votes([0, 3])(model)
+    assert is_left_alone(model)
 
 
 @pytest.mark.parametrize("some", [True, False])
@@ -172,11 +188,8 @@ def test_child_type_that_another_layer_needs_stays(some, rng):
     compact = compacted(randomized(model, rng))
     a, b = compact.get_layer("a"), compact.get_layer("b")
     assert compact.get_layer("primary").num_types == (3 if some else 2)
-    assert len(b.origins) == 18
-    if some:
-        assert a.sources == a.origins and len(a.origins) == 18
-    else:  # one is left where none votes
-        assert a.origins == (1,)
+    assert a.transformation.shape[0] == b.transformation.shape[0]
+    assert b.transformation.shape[0] == (27 if some else 18)
 
 
 def test_children_with_activations_of_their_own_stay(rng):
@@ -249,4 +262,4 @@ def test_zero_types_stay_zero_through_padding_and_squash(rng):
     fill(model.get_layer("capsule").conv.kernel, np.s_[..., 5:10])
     compact = compacted(model)
     assert compact.get_layer("capsule").num_types == 2
-    assert compact.get_layer("class").grid == (5, 5, 3)
+    assert compact.get_layer("class").transformation.shape[0] == 5 * 5 * 2

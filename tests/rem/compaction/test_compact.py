@@ -6,6 +6,7 @@ import pytest
 from keras import layers
 
 from tests.compaction import (
+    assert_same,
     compacted,
     fill,
     filters,
@@ -22,15 +23,8 @@ from tests.networks import (
 )
 from tests.tolerance import SUMS, assert_all_equal
 from tfcaps import rem
-from tfcaps.layers import ClassCaps, CompactCaps, PrimaryCaps
+from tfcaps.layers import ClassCaps, PrimaryCaps
 from training.devices import dtype_policy
-
-
-def assert_same(outputs, expected):
-    """Compares dicts of outputs; those of EM round more than 1e-6."""
-    assert list(outputs) == list(expected)
-    for name, wanted in expected.items():
-        np.testing.assert_allclose(outputs[name], wanted, 1e-4, 1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +55,9 @@ def test_network_shows_and_explains_the_same_with_fewer_weights(
         pytest.skip("all of its units stay")
     model, before, compact, images = pruned(name)
     assert compact.name == model.name
-    assert compact.count_params() < model.count_params()
+    # Of some no whole type or channel is dead.
+    is_smaller = compact.count_params() < model.count_params()
+    assert is_smaller == (name not in ("backbone_capsnet", "deepcaps"))
     for show in (rem.capsule_outputs, rem.explanation):
         assert_same(show(compact)(images), show(model)(images))
     ours = {id(weight) for weight in model.weights}
@@ -87,17 +83,13 @@ def test_everything_pruned_is_still_a_network(name, rng):
     with_dead_units(model, rng, 1.0)
     compact = compacted(model)
     assert all(0 not in weight.shape for weight in compact.weights)
-    images = images_of(model, 4)
-    expected = rem.capsule_outputs(model)(images)["couplings"]
-    couplings = rem.capsule_outputs(compact)(images)["couplings"]
-    np.testing.assert_allclose(couplings, expected, atol=SUMS)
 
 
 def test_decoder_and_labels_stay(rng):
     model = randomized(tiny_capsnet(decoder=True), rng)
-    fill(model.get_layer("class_caps").transformation, 3)
+    fill(model.get_layer("class_caps").transformation, np.s_[1::2])
     compact = rem.compact(model)
-    assert isinstance(compact.get_layer("class_caps"), CompactCaps)
+    assert compact.count_params() < model.count_params()
     inputs = {
         "images": images_of(model, 4),
         "labels": np.array([2, 0, 1, 1], "int32"),
@@ -119,11 +111,11 @@ def test_sequential_model(rng):
         name="stack",
     )
     fill(model.get_layer("primary").conv.kernel, np.s_[:, :, 2])
-    fill(model.get_layer("class").transformation, 5)
+    fill(model.get_layer("class").transformation, np.s_[1::2])
     compact = compacted(randomized(model, rng))
     assert compact.name == "stack"
     assert filters(compact) == 3
-    assert len(compact.get_layer("class").origins) == 17
+    assert compact.get_layer("primary").num_types == 1
 
 
 def test_half_precision_folds_nothing(rng):
@@ -132,9 +124,10 @@ def test_half_precision_folds_nothing(rng):
     conv = model.get_layer("conv")
     silence(conv, 1, bias=0.7)
     silence(conv, 2, bias=-0.7)
-    fill(model.get_layer("class_caps").transformation, 3)
+    fill(model.get_layer("class_caps").transformation, np.s_[1::2])
     compact = compacted(model, atol=1e-3)
     kept = np.array(conv.bias)[[0, 1, 3]]
     np.testing.assert_array_equal(compact.get_layer("conv").bias, kept)
-    assert compact.get_layer("class_caps").compute_dtype == "float16"
-    assert len(compact.get_layer("class_caps").origins) == 7
+    layer = compact.get_layer("class_caps")
+    assert layer.compute_dtype == "float16"
+    assert layer.transformation.shape[0] == 4

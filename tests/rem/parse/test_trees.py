@@ -14,7 +14,7 @@ from tests.networks import (
     sharpened,
     tiny_capsnet,
 )
-from tests.tolerance import SUMS, assert_all_close, assert_close
+from tests.tolerance import SUMS, assert_all_close
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, Length
 from tfcaps.ops import quantize
@@ -131,39 +131,45 @@ def trees(images):
     return rem.trees(tiny_capsnet(), images[..., :1])
 
 
-def by_loops(images, trees, window):
-    half = window // 2
-    seen = {}
-    for n, i in zip(*np.nonzero(trees.in_tree), strict=True):
-        row, column = np.rint(trees.places[n, i]).astype(int)
-        for y in range(window):
-            for x in range(window):
-                at = (row + y - half, column + x - half)
-                if 0 <= at[0] < 8 and 0 <= at[1] < 8:
-                    key = (trees.types[i], y, x)
-                    seen.setdefault(key, []).append(images[n][at])
-    found = np.zeros((trees.num_types, window, window, images.shape[-1]))
-    for key, pixels in seen.items():
-        found[key] = np.mean(pixels, axis=0)
-    return found
-
-
-@pytest.mark.parametrize("window", [1, 5, 11])
-def test_they_are_the_means_of_windows(images, trees, window):
-    found = rem.part_pictures(images, trees, window)
+@pytest.mark.parametrize("window", [1, 5, 11, None])
+def test_they_are_windows_around_leaves(images, trees, window):
+    found = rem.part_pictures(images, trees, window, count=3)
+    size = window or 3  # a third of the side
+    half = size // 2
     assert found.dtype == np.float32
-    assert_close(found, by_loops(images, trees, window))
+    assert found.shape == (2, 3, size, size, 2)
+    edges = [(0, 0), (size, size), (size, size), (0, 0)]
+    padded = np.pad(images, edges, constant_values=np.nan)
+    for kind, windows in enumerate(found):
+        leaves = np.argwhere(trees.in_tree & (trees.types == kind))
+        own = [
+            padded[n, y : y + size, x : x + size]
+            for n, i in leaves
+            for y, x in [np.rint(trees.places[n, i]).astype(int) + size - half]
+        ]
+        chosen = [
+            next(k for k, w in enumerate(own) if np.array_equal(w, one, True))
+            for one in windows
+        ]
+        # Of each image one, before an image gives two.
+        assert len({leaves[k][0] for k in chosen}) == 3
+    again = rem.part_pictures(images, trees, window, count=3)
+    np.testing.assert_array_equal(found, again)
 
 
 def test_a_type_in_no_tree_is_not_known(images, trees):
     only = trees.in_tree & (trees.types == 0)
-    found = rem.part_pictures(images, dataclasses.replace(trees, in_tree=only))
-    assert np.isnan(found[1]).all() and np.isfinite(found[0]).all()
+    some = dataclasses.replace(trees, in_tree=only)
+    found = rem.part_pictures(images, some, 1, count=50)
+    assert np.isnan(found[1]).all()
+    assert np.isfinite(found[0]).sum() == 2 * only.sum() < found[0].size
 
 
 def test_mistakes_are_named(images, trees):
     with pytest.raises(ValueError, match="`window` must be odd"):
         rem.part_pictures(images, trees, 4)
+    with pytest.raises(ValueError, match="`count`"):
+        rem.part_pictures(images, trees, count=0)
     with pytest.raises(ValueError, match="one tree for each image"):
         rem.part_pictures(images[:2], trees)
     nowhere = dataclasses.replace(trees, places=np.full((6, 8, 2), np.nan))

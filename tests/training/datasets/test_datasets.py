@@ -1,6 +1,7 @@
 """Sources of images: what is read, and what is refused."""
 
 import dataclasses
+import os
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ def arrays(**changes):
 def write_image(path, size=(5, 6), mode="RGB"):
     """Writes a picture that no other path has."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draw = np.random.default_rng(list(str(path).encode()))
+    draw = np.random.default_rng(list(os.fsencode(path)))
     pixels = draw.integers(0, 256, (*size[::-1], 3), np.uint8)
     Image.fromarray(pixels).convert(mode).save(path)
 

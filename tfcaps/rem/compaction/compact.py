@@ -27,11 +27,10 @@ def compact(model: keras.Model) -> keras.Model:
     Magnitude pruning leaves zeros in weights of full size. Where they leave a
     whole unit without effect, that unit can go:
 
-    - a child capsule whose transformation towards every parent is zero, of a
-      layer whose routing ignores it (dynamic, uniform, self-attention, and
-      scaled-distance routing over `"capsule"`): `CompactCaps` takes the place
-      of `ClassCaps` and still returns the couplings of all children;
-    - a primary or convolutional capsule type without a child that votes;
+    - a primary or convolutional capsule type of which every child has a
+      transformation of zero towards every parent, below a layer whose routing
+      ignores it (dynamic, uniform, self-attention, and scaled-distance routing
+      over `"capsule"`);
     - a channel of a convolution that no layer uses, or whose own kernel is
       zero: what it adds to the next convolution goes into that one's bias;
     - a hidden capsule, or type of capsules, for which no child votes and that
@@ -40,15 +39,16 @@ def compact(model: keras.Model) -> keras.Model:
 
     What a sum adds up leaves together. Outputs are the same but for rounding,
     since sums have fewer terms. Layers of kinds unknown here stay, and so does
-    whatever feeds them; a `CompactCaps` of before is one of these.
+    whatever feeds them.
 
     Args:
         model: A functional or sequential model. It is not changed.
 
     Returns:
         A `keras.Model` with the same name, inputs and outputs, and weights of
-        its own. Couplings of hidden `ConvCaps` lose the removed types. Of a
-        model that `add_couplings` made it is the network in it.
+        its own. Trees and couplings have the children that are left, and a
+        saliency map is a mean over their types. Of a model that
+        `add_couplings` made it is the network in it.
 
     Raises:
         ValueError: If the model is neither functional nor built, a weight is

@@ -20,7 +20,6 @@ from keras import ops
 from tfcaps.layers import (
     CapsuleConv2D,
     ClassCaps,
-    CompactCaps,
     ConvCaps,
     ConvCaps3D,
     PartCaps,
@@ -336,51 +335,28 @@ class RoutedLayerRule(Rule):
 
 
 class ClassChildren(RoutedLayerRule):
-    """ClassCaps, of which single children can be left out."""
+    """ClassCaps, whose children are those of each type at every place."""
 
     num_units = "num_capsules"
 
     def __init__(self, layer: Any, shape: Shape):
         super().__init__(layer)
-        self.grid = layer.children_shape(shape)
+        *_, self.num_types = grid = layer.children_shape(shape)
+        self.num_children = math.prod(grid)
 
-    def rebuild(self, taken: Mask, wanted: Mask, inputs: Constants) -> Rebuilt:
-        votes = self._votes(inputs)
-        if votes.all() and taken.all():
-            return super().rebuild(taken, wanted, inputs)
-        if not votes.any():
-            votes[0, np.argmax(taken)] = True
-        config = {
-            **self.layer.get_config(),
-            **self._settings(wanted),
-            "grid": self.grid,
-            "sources": np.flatnonzero(votes[:, taken]).tolist(),
-            "origins": np.flatnonzero(votes).tolist(),
-        }
-        children = np.arange(math.prod(self.grid))
-        slices = self._of_children(children)
-        if self.layer.share == "all":
-            slices = slices[1:]  # the matrix is everybody's
-        weights = self._left(
-            (self.producer_slices(), wanted),
-            (slices, np.resize(votes, len(children))),
-        )
-        return CompactCaps.from_config(config), weights
+    def tied_units(self, inputs: list[Ids], outputs: list[Ids]) -> Ties:
+        tied = super().tied_units(inputs, outputs)
+        # Couplings, if they are returned, have a place for each child.
+        children = np.resize(inputs[0], self.num_children)
+        return tied + [
+            (children, ids) for ids in outputs[1:] if len(ids) == len(children)
+        ]
 
     def consumer_slices(self) -> list[Slice]:
-        if self.layer.share == "all":
-            return []
-        types = self.grid[-1]
-        return self._of_children(np.arange(math.prod(self.grid)) % types)
-
-    def _votes(self, inputs: Constants) -> Mask:
-        """Returns which children vote, `[positions, children]`."""
-        poses = inputs[0]
-        votes = np.ones(len(poses), bool)
-        if self.layer.share != "all":
-            votes = any_at(self._array(self.layer.transformation) != 0, 0)
-        votes = votes.reshape(-1, len(poses)) & (poses != 0)
-        return votes | (inputs[1] != 0) if self.is_em else votes
+        types = np.arange(self.num_children) % self.num_types
+        slices = self._of_children(types)
+        # A matrix that all children share is nobody's.
+        return slices[1:] if self.layer.share == "all" else slices
 
 
 class WindowChildren(RoutedLayerRule):

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -20,7 +21,7 @@ from tfcaps.rem.evaluation.faithfulness import (
 from tfcaps.rem.evaluation.named_parts import NamedParts
 from tfcaps.rem.finite import check_weights
 from tfcaps.rem.labels import class_of_each
-from tfcaps.rem.multiply_adds import multiply_adds
+from tfcaps.rem.multiply_adds import UnknownSizeError, multiply_adds
 from tfcaps.rem.parse.couplings import Levels, layer_levels, quantize_couplings
 from tfcaps.rem.parse.dictionary import CouplingDictionary
 from tfcaps.rem.parse.trees import TreeNetwork, Trees
@@ -36,6 +37,11 @@ TRIVIAL_T_SCORE = 0.01
 # Above it, most trees have every child: they repeat the class. That is where a
 # reward of clear couplings alone ends.
 TRIVIAL_WHOLE_SHARE = 0.5
+# Why entropy has two numbers.
+BY_PLACE = (
+    "Trees by place, the paper's key, are many where objects move, as the same "
+    "tree is another key one place further; trees by type do not count places."
+)
 # Fewer samples cannot tell whether a network has learnt anything.
 _FEWEST_SAMPLES = 30
 # Standard deviations above the most frequent class; by chance it is 1 in 100.
@@ -209,14 +215,22 @@ class Report(Result):
                 f"{self.majority_share:.1%}: the network has learnt nothing, "
                 "and its trees mean nothing."
             )
+        used = self.faithfulness
         sentences = [f"The trees are trivial: {self._why_trivial}."]
         if not self.trivial:
             told = "; ".join(self._in_words)
             sentences = [f"The trees are not trivial: {told}."]
-        if self.faithfulness is not None:
-            sentences.append(self.faithfulness.verdicts)
+        if used is not None and self.trivial and used.empty is False:
+            sentences.append(
+                "To silence such trees tells nothing of the routing: "
+                f"{used.numbers}."
+            )
+        elif used is not None:
+            sentences.append(used.verdict)
         elif not self.trivial:
             sentences.append("Whether the network uses them was not measured.")
+        if used is not None:
+            sentences += used.further
         if self.named_parts is not None:
             sentences.append(self.named_parts.verdict)
         return " ".join(sentences)
@@ -237,6 +251,27 @@ class Report(Result):
             **{name: getattr(self, name) for name in self.told},
         }
 
+    @classmethod
+    def from_dict(
+        cls,
+        measures: Mapping[str, Any],
+        dictionary: CouplingDictionary,
+        type_dictionary: CouplingDictionary | None = None,
+    ) -> "Report":
+        """Returns the report of which `to_dict` gave these measures.
+
+        Raises:
+            KeyError: If a measure is missing, as of another version.
+        """
+        parts: dict[str, Any] = {"faithfulness": None, "named_parts": None}
+        if "necessity" in measures:
+            parts["faithfulness"] = Faithfulness(**_of(Faithfulness, measures))
+        if measures["named_parts"] is not None:
+            named = _of(NamedParts, measures["named_parts"])
+            parts["named_parts"] = NamedParts(**named)
+        trees = {"dictionary": dictionary, "type_dictionary": type_dictionary}
+        return cls(**_of(cls, {**measures, **parts, **trees}))
+
     def __str__(self) -> str:
         trees, types = self.dictionary, self.type_entropy_bits
         never = int(np.sum(trees.num_samples == 0))
@@ -246,10 +281,13 @@ class Report(Result):
             ("accuracy", percent(self.accuracy, 2)),
             ("accuracy, quantised", percent(self.accuracy_quantized, 2)),
             ("most frequent class", percent(self.majority_share, 2)),
-            ("entropy", f"{self.entropy_bits:.2f} {ceiling}"),
+            (
+                "entropy" + ", trees by place" * (types is not None),
+                f"{self.entropy_bits:.2f} {ceiling}",
+            ),
             ("keys per class, median", f"{self.median_keys:g}"),
             (
-                "entropy of types",
+                "entropy, trees by type",
                 None if types is None else f"{types:.2f} {ceiling}",
             ),
             ("classes never predicted", f"{never} of {trees.num_classes}"),
@@ -270,7 +308,21 @@ class Report(Result):
         ]
         if self.faithfulness is not None:
             rows += self.faithfulness.rows()
-        return "\n".join([*lines_of(rows), "", self.verdict])
+        notes = [] if types is None else ["", BY_PLACE]
+        return "\n".join([*lines_of(rows), *notes, "", self.verdict])
+
+
+def _of(kind: Any, measures: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of a dataclass; lists of JSON are tuples again."""
+
+    def as_tuple(value: Any) -> Any:
+        return tuple(map(as_tuple, value)) if isinstance(value, list) else value
+
+    return {
+        field.name: value if field.type == list[str] else as_tuple(value)
+        for field in dataclasses.fields(kind)
+        for value in [measures[field.name]]
+    }
 
 
 def evaluate(
@@ -388,7 +440,7 @@ class Evaluator:
         nonzero, total = count_parameters(self.model.weights)
         try:
             products: int | None = multiply_adds(self.model).total
-        except ValueError:  # images of any size
+        except UnknownSizeError:
             products = None
         return Report(
             levels=self.levels,

@@ -39,14 +39,32 @@ _MAPS = 100
 _DECIMALS = 6
 # The same for the variance of couplings: that of those which differ by 1e-7.
 _NO_VARIANCE = 1e-14
-# Below it, most images keep their class without their tree.
-EMPTY_NECESSITY = 0.5
-# Necessity must be above that of other children by this much.
-EMPTY_MARGIN = 0.05
+# Trees are used if at least this share of the answers that chance would change
+# do. A network that without them always names the class that it names most, as
+# a silent one does, is above it: of shares q it changes 1 - max(q), and chance
+# 1 - sum(q^2), which is less than twice that.
+LEAST_OF_CHANCE = 0.5
+# Children at their mean poses still vote a little for their class, which may be
+# the longest for want of others. So there so many answers must change, or
+# their classes be shorter than `HALF` of their length.
+LEAST_NECESSITY = 0.5
+HALF = 0.5
+# Both must be above what is without other children, by this much.
+MARGIN = 0.05
+# Below it nearly all images have one answer, and hardly any could change.
+LEAST_CHANCE = 0.1
 # Layers that make capsules, besides those that route.
 _CAPSULES = (PartCaps, PrimaryCaps, PrimaryMatrixCaps)
-# How a sentence about silenced children says what took their place.
+# How a sentence about silenced children says what took their place, and what
+# becomes of images by a measure, or does not.
 _IN_PLACE = {"zero": "", "mean": " (its children at their mean poses)"}
+_IN_WORDS = {
+    "answer_changes": ("change their answer", "keep their answer"),
+    "necessity": (
+        "change their answer or halve their class",
+        "keep both their answer and half the length of their class",
+    ),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,15 +76,31 @@ class Faithfulness(Result):
     children: pose and activation 0, or their means over the images.
 
     Attributes:
-        sufficiency: Share of images that keep their class when all but the tree
-            is silenced.
-        necessity: Share of images whose class is lost when the tree is
-            silenced: it is no longer the longest, or less than half as long.
-        sufficiency_random: Sufficiency of as many random children, out of those
-            that pruning has left an influence.
-        necessity_random: Necessity of as many of them.
-        same_without_tree: Share of images that are still taken for the same
-            class when the tree is silenced, however short it is.
+        answer_changes: Share of images for which another class is the longest
+            when the tree is silenced.
+        answer_changes_random: The same without as many random children, out of
+            those that pruning has left an influence.
+        answer_changes_active: The same without as many active children that are
+            not in the tree, drawn at random; without all of them where there
+            are fewer, see `Trees.active`.
+        answer_changes_chance: The same by chance, if each image got the answer
+            of a random one: 1 - sum(q_j^2), with the share q_j of the images
+            that are named j. It is 1 - 1/J where J classes are equally
+            frequent.
+        shorter: Share of images whose class is less than half as long when the
+            tree is silenced, whether the answer changes or not.
+        shorter_random: The same without as many random children.
+        shorter_active: The same without as many other active children.
+        necessity: Share of images whose answer changes or whose class is less
+            than half as long when the tree is silenced. Mostly the latter: see
+            `answer_changes` for whether the tree decides.
+        necessity_random: The same without as many random children.
+        necessity_active: The same without as many other active children.
+        sufficiency: Share of images that keep their answer when all but the
+            tree is silenced.
+        sufficiency_random: The same with as many random children.
+        sufficiency_longest: The same with as many children as the tree has, the
+            most active ones, whatever they are coupled with.
         size: Mean share of the children that are in the tree.
         empty_trees: Share of images whose tree has no child.
         class_share: Share of the variance over images of the couplings with the
@@ -77,86 +111,137 @@ class Faithfulness(Result):
         silent_capsules: For each capsule layer, the share of capsules that are
             shorter than 0.01 for every image.
         samples: How many images were used.
-        necessity_active: Necessity of as many active children that are not in
-            the tree, drawn at random; of all of them where there are fewer, see
-            `Trees.active`.
-        sufficiency_longest: Sufficiency of as many children as the tree has,
-            the most active ones, whatever they are coupled with.
         pixels: What `pixel_faithfulness` returned, if that was measured.
         saliency: What `saliency_checks` returned, `None` of a network without
             saliency maps.
     """
 
-    told = ("empty", "verdict")
+    told = ("same_without_tree", "empty", "verdict")
 
-    sufficiency: dict[str, float]
+    answer_changes: dict[str, float]
+    answer_changes_random: dict[str, float]
+    answer_changes_active: dict[str, float]
+    answer_changes_chance: float
+    shorter: dict[str, float]
+    shorter_random: dict[str, float]
+    shorter_active: dict[str, float]
     necessity: dict[str, float]
-    sufficiency_random: dict[str, float]
     necessity_random: dict[str, float]
-    same_without_tree: dict[str, float]
+    necessity_active: dict[str, float]
+    sufficiency: dict[str, float]
+    sufficiency_random: dict[str, float]
+    sufficiency_longest: dict[str, float]
     size: float
     empty_trees: float
     class_share: float
     stability: float | None
     silent_capsules: dict[str, float]
     samples: int
-    necessity_active: dict[str, float]
-    sufficiency_longest: dict[str, float]
     pixels: PixelFaithfulness | None = None
     saliency: SaliencyChecks | None = None
 
     @property
-    def empty(self) -> bool:
-        """Whether the network does not use its trees.
+    def same_without_tree(self) -> dict[str, float]:
+        """Share of images with the same answer when the tree is silenced."""
+        return {name: 1.0 - x for name, x in self.answer_changes.items()}
 
-        With either replacement, less than half of the images lose their class
-        without their tree, or hardly more than without random children or
-        without other active ones.
+    @property
+    def empty(self) -> bool | None:
+        """Whether the network does without its trees.
+
+        Without them less than half as many answers change as by chance; or, at
+        mean poses, the necessity is below a half; or it is hardly more than
+        without as many random children or other active ones. `None` where
+        nearly all images have the same answer, so that it hardly could change.
         """
-        return bool(self._why_empty)
+        if self.answer_changes_chance < LEAST_CHANCE:
+            return None
+        return self.doubt is not None
 
     @property
-    def _why_empty(self) -> str:
-        for name, share in self.necessity.items():
-            if share < EMPTY_NECESSITY:
-                same = percent(self.same_without_tree[name])
-                return (
-                    f"without its tree{_IN_PLACE[name]}, {same} of the images "
-                    "are still taken for the same class"
-                )
-        for name, share in self.necessity.items():
-            for control, others in self._controls.items():
-                if share - others[name] < EMPTY_MARGIN:
-                    return (
-                        f"without its tree{_IN_PLACE[name]}, {percent(share)} "
-                        "of the images lose their class, and without as many "
-                        f"{control} {percent(others[name])}, so that it hardly "
-                        "matters which children are in a tree"
-                    )
-        return ""
+    def doubt(self) -> tuple[str, str] | None:
+        """Why the trees are not used: a replacement, and what counts as much.
+
+        The latter is `""` where most answers stay. `None` if they are used.
+        """
+        for name, (_, share, least) in self._judged.items():
+            if share < least:
+                return name, ""
+        for name, (measure, share, _) in self._judged.items():
+            for control, others in self._controls(measure).items():
+                if share - others[name] < MARGIN:
+                    return name, control
+        return None
 
     @property
-    def _controls(self) -> dict[str, dict[str, float]]:
-        """Necessity of as many children of other kinds, by what they are."""
+    def _judged(self) -> dict[str, tuple[str, float, float]]:
+        """The measure of each replacement, its value, and the least."""
+        least = LEAST_OF_CHANCE * self.answer_changes_chance
+        changes, needed = self.answer_changes["zero"], self.necessity["mean"]
         return {
-            "random children": self.necessity_random,
-            "other active children": self.necessity_active,
+            "zero": ("answer_changes", changes, least),
+            "mean": ("necessity", needed, LEAST_NECESSITY),
         }
+
+    @property
+    def is_redundant(self) -> bool:
+        """Whether most classes get shorter without trees, and answers stay."""
+        return self.doubt == ("zero", "") and self.shorter["zero"] >= HALF
+
+    def _controls(self, measure: str) -> dict[str, dict[str, float]]:
+        """Returns a measure of as many other children, by what they are."""
+        return {
+            "random children": getattr(self, f"{measure}_random"),
+            "other active children": getattr(self, f"{measure}_active"),
+        }
+
+    @property
+    def numbers(self) -> str:
+        """How many answers change without trees, by chance and in controls."""
+        others = ", ".join(
+            f"without as many {control} {percent(of_others['zero'])}"
+            for control, of_others in self._controls("answer_changes").items()
+        )
+        return (
+            f"without its tree, the answer to "
+            f"{percent(self.answer_changes['zero'])} of the images changes "
+            f"({percent(self.answer_changes['mean'])} with its children at "
+            f"their mean poses), by chance "
+            f"{percent(self.answer_changes_chance)}, {others}"
+        )
 
     @property
     def verdict(self) -> str:
         """One sentence on whether the network uses its trees."""
-        if self._why_empty:
-            return f"The trees are empty: {self._why_empty}."
-        others = ", ".join(
-            f"without as many {control} {percent(of_others['zero'])}"
-            for control, of_others in self._controls.items()
-        )
-        return (
-            f"The trees are used: without its tree, "
-            f"{percent(self.necessity['zero'])} of the images lose their "
-            f"class, {others}."
-        )
+        if self.empty is None:
+            return (
+                "Whether the trees are used is not known: nearly all images "
+                "have the same answer, and by chance it would change for "
+                f"{percent(self.answer_changes_chance)} of them."
+            )
+        if self.doubt is None:
+            return f"The trees are used: {self.numbers}."
+        name, control = self.doubt
+        measure, share, _ = self._judged[name]
+        without = f"without its tree{_IN_PLACE[name]}"
+        goes, stays = _IN_WORDS[measure]
+        if control:
+            others = percent(self._controls(measure)[control][name])
+            return (
+                f"The trees are empty: {without}, {percent(share)} of the "
+                f"images {goes}, and without as many {control} {others}, so "
+                "that it hardly matters which children are in a tree."
+            )
+        same = f"{without}, {percent(1.0 - share)} of the images {stays}"
+        if name == "zero":
+            same += f", by chance {percent(1.0 - self.answer_changes_chance)}"
+        if self.is_redundant:
+            return (
+                f"The trees are not needed: {same}; the class of "
+                f"{percent(self.shorter[name])} is less than half as long, but "
+                "what is left is enough for the same answer."
+            )
+        return f"The trees are empty: {same}."
 
     def rows(self) -> list[tuple[str, str | None]]:
         """Returns the names of measures, and what they are as text."""
@@ -165,25 +250,26 @@ class Faithfulness(Result):
             "random children": self.sufficiency_random,
             "the most active ones": self.sufficiency_longest,
         }
-        for measure, shares, controls in (
-            ("sufficiency", self.sufficiency, kept),
-            ("necessity", self.necessity, self._controls),
+        chance = f"by chance {percent(self.answer_changes_chance)}"
+        for title, measure, controls, more in (
+            ("answer changes", "answer_changes", None, [chance]),
+            ("less than half as long", "shorter", None, []),
+            ("sufficiency", "sufficiency", kept, []),
         ):
-            for name, share in shares.items():
-                told = [percent(share)]
+            for name, share in getattr(self, measure).items():
+                others = controls or self._controls(measure)
+                told = [str(percent(share)), *more]
                 told += [
                     f"of {control} {percent(of_others[name])}"
-                    for control, of_others in controls.items()
+                    for control, of_others in others.items()
                 ]
-                rows.append((f"{measure}, {name}", ", ".join(map(str, told))))
-        same = [f"{percent(s)} {n}" for n, s in self.same_without_tree.items()]
+                rows.append((f"{title}, {name}", ", ".join(told)))
         silent = [
             f"{percent(s)} of {n}" for n, s in self.silent_capsules.items()
         ]
         stability = "–" if self.stability is None else f"{self.stability:.3f}"
         return [
             *rows,
-            ("same class without the tree", ", ".join(same)),
             ("size of a tree", f"{percent(self.size)} of the children"),
             ("images without a tree", percent(self.empty_trees)),
             ("class share", f"{self.class_share:.3f}"),
@@ -198,12 +284,13 @@ class Faithfulness(Result):
         return [part for part in parts if part is not None]
 
     @property
-    def verdicts(self) -> str:
-        """The verdict, and those on pixels and on saliency maps."""
-        return " ".join([self.verdict, *(part.verdict for part in self._parts)])
+    def further(self) -> list[str]:
+        """The verdicts on pixels and on saliency maps, if there are any."""
+        return [part.verdict for part in self._parts]
 
     def __str__(self) -> str:
-        return "\n".join([*lines_of(self.rows()), "", self.verdicts])
+        told = " ".join([self.verdict, *self.further])
+        return "\n".join([*lines_of(self.rows()), "", told])
 
 
 def faithfulness(
@@ -223,7 +310,8 @@ def faithfulness(
     Trees are those of `tfcaps.rem.trees`, with couplings as they are. Silenced
     children get pose and activation 0 (`"zero"`), or their means over
     the images (`"mean"`), and the routed layers above run again. In an image
-    whose tree is empty there is nothing to silence: its class is not lost.
+    whose tree is empty there is nothing to silence: its answer stays. Of
+    several longest classes, as of a silent network, the first is the answer.
 
     The four shifts, whose border pixels are repeated, are those of at most 256
     images; random and active children are silenced in at most 400. The images
@@ -270,8 +358,10 @@ def faithfulness(
     bar = keras.utils.Progbar(total, verbose=verbose, unit_name="routing")
     step = max(batch_size, silencer.most_rows)
 
-    def without(name: str, rows: Array, silenced: Array) -> tuple[float, float]:
-        """Returns the shares of images of the same class, and of a lost one."""
+    shares: dict[str, dict[str, float]] = collections.defaultdict(dict)
+
+    def without(name: str, rows: Array, silenced: Array, which: str) -> None:
+        """Adds what becomes of the answers to some images."""
         values = means if name == "mean" else None
         parts = []
         for part in parts_of(len(rows), step):
@@ -279,20 +369,22 @@ def faithfulness(
             parts.append(silencer.silence(children, silenced[part], values))
             bar.add(len(parts[-1]))
         lengths, classes = np.concatenate(parts), trees.predicted[rows]
-        same = lengths.argmax(axis=-1) == classes
-        gone = lost(lengths, classes, before[rows])
-        return float(np.mean(same)), float(np.mean(gone))
+        changes = lengths.argmax(axis=-1) != classes
+        if which.startswith("sufficiency"):
+            shares[which][name] = float(np.mean(~changes))
+            return
+        short = of_class(lengths, classes) < HALF * before[rows]
+        shares[f"answer_changes{which}"][name] = float(np.mean(changes))
+        shares[f"shorter{which}"][name] = float(np.mean(short))
+        shares[f"necessity{which}"][name] = float(np.mean(changes | short))
 
-    shares: dict[str, dict[str, float]] = collections.defaultdict(dict)
     for name in ("zero", "mean"):
-        same, gone = without(name, every, inside)
-        shares["same_without_tree"][name] = same
-        shares["necessity"][name] = gone
-        shares["sufficiency"][name], _ = without(name, every, ~inside)
-        shares["sufficiency_random"][name], _ = without(name, drawn, ~random)
-        _, shares["necessity_random"][name] = without(name, drawn, random)
-        _, shares["necessity_active"][name] = without(name, drawn, other)
-        shares["sufficiency_longest"][name], _ = without(name, some, ~longest)
+        without(name, every, inside, "")
+        without(name, drawn, random, "_random")
+        without(name, drawn, other, "_active")
+        without(name, every, ~inside, "sufficiency")
+        without(name, drawn, ~random, "sufficiency_random")
+        without(name, some, ~longest, "sufficiency_longest")
     stability = None
     if images.ndim == 4:
         few = _evenly(len(images), SHIFTED)
@@ -307,6 +399,7 @@ def faithfulness(
     few = images[_evenly(len(images), _MAPS)]
     return Faithfulness(
         **shares,
+        answer_changes_chance=chance(trees.predicted),
         size=float(np.mean(inside)),
         empty_trees=float(np.mean(~np.any(inside, axis=-1))),
         class_share=class_share(trees.towards, trees.predicted),
@@ -445,10 +538,10 @@ def _places(scores: Array) -> Array:
     return scores.argsort(axis=-1, kind="stable").argsort(axis=-1)
 
 
-def lost(lengths: Array, classes: Array, before: Array) -> Array:
-    """Tells whether a class is not the longest, or half as long, `[b]`."""
-    same = lengths.argmax(axis=-1) == classes
-    return ~(same & (of_class(lengths, classes) >= 0.5 * before))
+def chance(answers: Array) -> float:
+    """Returns how many answers change if each becomes that of a random one."""
+    shares = np.unique(answers, return_counts=True)[1] / len(answers)
+    return float(1.0 - np.sum(shares**2))
 
 
 def jaccard(first: Array, second: Array) -> float:

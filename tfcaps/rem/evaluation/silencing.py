@@ -4,14 +4,12 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 from numpy.typing import NDArray
 
 from tfcaps.graphs import cut, encoder, routed_layers
 from tfcaps.layers import Length
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
 from tfcaps.rem.finite import check_weights
-from tfcaps.rem.parse.couplings import of_inputs
 from tfcaps.rem.parse.trees import connected_calls
 
 Array = NDArray[Any]
@@ -42,7 +40,6 @@ class Silencer:
         _, calls, number = connected_calls(self.model, layer)
         call = calls[number]
         self._below, above = cut(self.model, call.layer)
-        self._layer = call.layer
         self._has_activations = call.activations is not None
         self._shape = tuple(above.inputs[0].shape)
         children, parents = map(int, call.couplings.shape[1:])
@@ -74,8 +71,7 @@ class Silencer:
         self._steps += 1
         if self._steps == _EAGER_STEPS and keras.backend.backend() != "jax":
             self._lengths.compile(jit_compile=False)
-        silenced = of_inputs(silenced, self._layer, self._shape)
-        silenced = ops.convert_to_numpy(silenced)
+        silenced = np.reshape(silenced, (-1, *self._shape[1:-1]))
         replaced = list(taken)
         for k in range(1 + self._has_activations):
             value = 0.0 if values is None else values[k]

@@ -1,11 +1,9 @@
 """Models that quantise couplings, and models that return them."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from tfcaps.graphs import (
@@ -23,7 +21,7 @@ from tfcaps.graphs import (
     routed_layers,
     without_couplings,
 )
-from tfcaps.layers import ClassCaps, CompactCaps, Length
+from tfcaps.layers import ClassCaps, Length
 from tfcaps.ops import Tensor, as_float32, check_mode, is_integer, towards_class
 from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
 
@@ -331,7 +329,8 @@ class WithCouplings(keras.layers.Layer):
         towards = as_float32(towards_class(couplings[:count], longest))
         threshold = tree_threshold(self.layer.routing, parents)
         # Constants: neither what is in a tree nor a mean has a gradient.
-        tree = of_inputs(in_tree(towards, threshold), self.layer, inputs.shape)
+        tree = in_tree(towards, threshold)
+        tree = ops.reshape(tree, (-1, *inputs.shape[1:-1]))
         stays = ops.equal(tree, _rows(is_alone, tree))
 
         def silence(tensor: Tensor, stays: Tensor) -> Tensor:
@@ -397,23 +396,3 @@ def _answers(
     answers = ops.concatenate([asked, ops.expand_dims(lengths, 1)], axis=1)
     rest = ops.zeros((batch - count, 3, parents), lengths.dtype)
     return ops.concatenate([answers, rest], axis=0)
-
-
-def of_inputs(
-    tree: Tensor, layer: Any, input_shape: tuple[int | None, ...]
-) -> Tensor:
-    """Returns a mask of a layer's inputs `[b, ..., k]` that are in a tree.
-
-    `tree` is one of all children, `[b, i]`, of which `CompactCaps` takes some.
-    """
-    if isinstance(layer, CompactCaps):
-        children = tree.shape[-1]
-        rows = math.prod(layer.grid[:-1]) if layer.counts_types else 1
-        number = math.prod(size or 1 for size in input_shape[1:-1])
-        taken = np.full((rows, number // rows), children, "int32")
-        first = np.arange(rows)[:, None] * (children // rows)
-        taken[:, list(layer.sources)] = first + np.array(layer.origins)
-        # One more child, which is in no tree.
-        tree = ops.pad(ops.cast(tree, "int32"), [[0, 0], [0, 1]]) > 0
-        tree = ops.take(tree, taken.reshape(-1), axis=-1)
-    return ops.reshape(tree, (-1, *input_shape[1:-1]))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfcaps.graphs import calls_of, encoder, functional, last_routed_layer
-from tfcaps.layers import ClassCaps, CompactCaps
+from tfcaps.layers import ClassCaps
 from tfcaps.routing import EMRouting
 
 Array = NDArray[Any]
@@ -67,6 +67,17 @@ class ReceptiveFields:
         """Whether children see different parts, and none the whole image."""
         whole = np.all(self.boxes == (0, 0, *self.image_shape), axis=1)
         return bool(len(np.unique(self.boxes, axis=0)) > 1 and not whole.any())
+
+    @property
+    def regions(self) -> "ReceptiveFields":
+        """What stands for the children in a picture: fields, or `cells`.
+
+        Cells do where there is a grid, and fields tell no place, because all
+        children see the same, or some the whole image.
+        """
+        if self.is_local or min(self.grid[:2]) == 1:
+            return self
+        return self.cells
 
     @property
     def cells(self) -> "ReceptiveFields":
@@ -138,9 +149,6 @@ def receptive_fields(model: keras.Model) -> ReceptiveFields:
     bounds = bounds.reshape(-1, 4)
     if len(arranged) == 3:
         bounds = bounds.repeat(grid[2], axis=0)
-    elif isinstance(layer, CompactCaps):
-        taken, bounds = bounds, np.tile(bounds.min(axis=0), (*arranged, 1))
-        bounds[list(layer.origins)] = taken[list(layer.sources)]
     boxes = np.concatenate([bounds[:, :2], 1 - bounds[:, 2:]], axis=1)
     boxes[~np.isfinite(boxes).all(axis=1)] = 0
     if np.any(step == 0):

@@ -158,6 +158,27 @@ class Trees:
         """Number of children in the tree of each image, `[n]`, int64."""
         return np.count_nonzero(self.in_tree, axis=1)
 
+    @functools.cached_property
+    def runners_up(self) -> Array:
+        """The second longest class, `[n]`, int64; -1 if there is but one."""
+        others = self.lengths.astype(np.float64)
+        if others.shape[1] == 1:
+            return np.full(len(self), -1)
+        others[np.arange(len(self)), self.predicted] = -np.inf
+        return others.argmax(axis=1)
+
+    @functools.cached_property
+    def margins(self) -> Array:
+        """Length of the predicted class less the runner-up's, `[n]`, float32.
+
+        It says how clear an answer is; a length does not, as all classes of an
+        image may be long, or short.
+        """
+        rows, second = np.arange(len(self)), self.runners_up
+        others = np.where(second < 0, 0.0, self.lengths[rows, second])
+        margins = self.lengths[rows, self.predicted] - others
+        return np.asarray(margins, np.float32)
+
     @property
     def num_types(self) -> int:
         """Number of types of children, `t`."""

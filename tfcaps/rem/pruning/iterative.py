@@ -100,15 +100,17 @@ class _LossGuarded(Pruning):
     max_sparsity: float | None
 
     def end_epoch(self, model: keras.Model) -> None:
-        weights = self.weights(model)
+        weights, live = self.weights(model), self.trainable()
         loss, accuracy = self._measure(model)
-        if not math.isfinite(loss) or accuracy <= self.min_accuracy:
+        is_good = math.isfinite(loss) and accuracy > self.min_accuracy
+        if not live or not is_good:
             return
-        magnitudes = np.concatenate([np.abs(w).ravel() for w in weights])
+        magnitudes = np.concatenate([np.abs(weights[k]).ravel() for k in live])
 
         def loss_at(threshold: float) -> float:
-            for variable, array in zip(self.variables, weights, strict=True):
-                variable.assign(array * (np.abs(array) >= threshold))
+            for k in live:
+                array = weights[k]
+                self.variables[k].assign(array * (np.abs(array) >= threshold))
             return self._measure(model)[0]
 
         threshold = largest_threshold(

@@ -19,7 +19,7 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
-from tfcaps.graphs import keep_pruned
+from tfcaps.graphs import forget_zeros, keep_pruned, note_zeros
 from tfcaps.ops import Tensor
 from tfcaps.rem.finite import check_weights
 from tfcaps.rem.pruning.masks import (
@@ -40,7 +40,9 @@ def strip_pruning(model: keras.Model) -> keras.Model:
 
     The optimiser drops its masks and keeps its moments, so that the model can
     be saved, loaded and trained further. (A file saved before this call holds
-    the masks; Keras loads it with a fresh optimiser.)
+    the masks; Keras loads it with a fresh optimiser.) Training on fills the
+    zeros, unless `keep_zeros` is called before; functions that measure the
+    model warn where that has happened, unless it comes from a file.
 
     Warns if a schedule of tfmot or Keras has not reached its final sparsity,
     and if pruned weights had other values again, as after
@@ -57,6 +59,7 @@ def strip_pruning(model: keras.Model) -> keras.Model:
     reached = pruning.reached()
     pruning.detach(model)
     model.pruning = None
+    note_zeros(pruning.variables)
     if pruning.goal > reached + 0.01:
         warnings.warn(
             f"{reached:.1%} of the {pruning.counted} are pruned, not the "
@@ -76,6 +79,10 @@ class UpdatePruningStep(keras.callbacks.Callback):
     stopped. Strategies that depend on the loss do so after each epoch. Adds
     `sparsity` to the logs of each epoch.
 
+    A layer that is frozen (`trainable=False`) before a `fit` stays as it is:
+    neither its masks nor its weights are changed. Keras' `BackupAndRestore` may
+    stand before or after this callback.
+
     With `steps_per_execution` above 1 callbacks run once for several steps: all
     of these have the masks of the last one.
 
@@ -84,6 +91,13 @@ class UpdatePruningStep(keras.callbacks.Callback):
     before each step `on_train_batch_begin(batch)`, and `on_epoch_end(epoch)`.
     It counts the steps itself.
     """
+
+    def set_model(self, model: keras.Model) -> None:
+        super().set_model(model)
+        # Before another callback loads an optimiser that had the masks.
+        pruning = getattr(model, "pruning", None)
+        if pruning and getattr(model, "optimizer", None) is not None:
+            pruning.attach(model)
 
     def on_train_begin(self, logs: Any = None) -> None:
         if self.model is None:
@@ -96,7 +110,8 @@ class UpdatePruningStep(keras.callbacks.Callback):
             raise ValueError(
                 f"The model {self.model.name!r} is not being pruned. Call "
                 "`tfcaps.rem.prune_low_magnitude(model, schedule)`, or begin "
-                "another strategy, before `fit`."
+                "another strategy, before `fit`; `tfcaps.rem.keep_zeros(model)`"
+                " to train on with the zeros of an earlier one."
             )
         if getattr(self.model, "optimizer", None) is None:
             raise ValueError(
@@ -168,13 +183,7 @@ class Pruning:
             optimizer.build(model.trainable_variables)
         # JAX runs an optimiser within one that scales losses by itself.
         inner = getattr(optimizer, "inner_optimizer", optimizer)
-        for weight in self._weights:
-            mask = inner.add_variable_from_reference(
-                weight.variable, name="pruning_mask", initializer="ones"
-            )
-            mask.assign(weight.kept().astype(mask.dtype))
-            weight.mask = mask
-            weight.variable.constraint = weight
+        self._add_masks(inner)
         self._optimizer = optimizer
         _retrace(model)
 
@@ -182,13 +191,26 @@ class Pruning:
         """Gives the weights their own constraints back."""
         for weight in self._weights:
             weight.variable.constraint = weight.own
-        if self._optimizer is None:
-            return
-        inner = getattr(self._optimizer, "inner_optimizer", self._optimizer)
-        for weight in self._weights:
-            inner._untrack_variable(weight.mask)
-        self._optimizer = None
+        if self._optimizer is not None:
+            inner = getattr(self._optimizer, "inner_optimizer", self._optimizer)
+            self._remove_masks(inner)
+            self._optimizer = None
         _retrace(model)
+
+    def _add_masks(self, optimizer: Any) -> None:
+        """Makes the masks variables of an optimiser."""
+        for weight in self._weights:
+            mask = optimizer.add_variable_from_reference(
+                weight.variable, name="pruning_mask", initializer="ones"
+            )
+            mask.assign(weight.kept().astype(mask.dtype))
+            weight.mask = mask
+            weight.variable.constraint = weight
+
+    def _remove_masks(self, optimizer: Any) -> None:
+        """Takes the masks out of an optimiser."""
+        for weight in self._weights:
+            optimizer._untrack_variable(weight.mask)
 
     def weights(self, model: keras.Model) -> list[Array]:
         """Returns the weights that can be pruned as they are now."""
@@ -201,24 +223,40 @@ class Pruning:
         return [weight.kept() for weight in self._weights]
 
     def prune(self, weights: Sequence[Array], masks: Sequence[Array]) -> None:
-        """Sets the masks, and stores the unmasked `weights`."""
+        """Sets the masks, and stores the unmasked `weights`.
+
+        What is frozen keeps both.
+        """
         for weight, array, keep in zip(
             self._weights, weights, masks, strict=True
         ):
+            if not weight.variable.trainable:
+                continue
             weight.mask.assign(keep.astype(array.dtype))
             left = np.where(keep, array, weight.fill)
             weight.variable.assign(left.astype(array.dtype))
 
+    def trainable(self) -> list[int]:
+        """Returns which of `variables` are not frozen."""
+        return [k for k, v in enumerate(self.variables) if v.trainable]
+
     def reached(self) -> float:
-        """Returns the share that is pruned, to be compared with `goal`."""
-        return self.sparsity()
+        """Returns the share that is pruned, to be compared with `goal`.
+
+        What is frozen does not count.
+        """
+        live = [self._weights[k] for k in self.trainable()]
+        return self._share(live) if live else self.goal
 
     def sparsity(self) -> float:
         """Returns the share of the weights that are pruned now."""
+        return self._share(self._weights)
+
+    def _share(self, weights: Sequence["_Masked"]) -> float:
         pruned = [
             ~weight.kept()
             & (ops.convert_to_numpy(weight.variable) == weight.fill)
-            for weight in self._weights
+            for weight in weights
         ]
         return sum(int(p.sum()) for p in pruned) / sum(p.size for p in pruned)
 
@@ -241,6 +279,7 @@ def begin(model: keras.Model, pruning: Pruning) -> keras.Model:
             f"The model {model.name!r} is being pruned already. Call "
             "`strip_pruning` first."
         )
+    forget_zeros(pruning.variables)
     model.pruning = pruning
     if getattr(model, "optimizer", None) is not None:
         pruning.attach(model)
@@ -279,8 +318,11 @@ class _Masked(keras.constraints.Constraint):
         return ops.convert_to_numpy(self.mask) != 0
 
     def prune_again(self) -> tuple[int, int]:
-        """Prunes once more what had changed; returns its number, and of all."""
-        pruned = ~self.kept()
+        """Prunes once more what had changed; returns its number, and of all.
+
+        What is frozen stays as it is.
+        """
+        pruned = ~self.kept() & self.variable.trainable
         array = ops.convert_to_numpy(self.variable)
         changed = int(np.sum(pruned & (array != self.fill)))
         if changed:
@@ -380,4 +422,10 @@ class _LowMagnitude(Scheduled):
     scope = "tensor"
 
     def masks_for(self, weights: Sequence[Any], target: float) -> list[Any]:
-        return list(magnitude_masks(weights, target, scope=self.scope))
+        masks, live = self.masks(), self.trainable()
+        if live:
+            chosen = [weights[k] for k in live]
+            new = magnitude_masks(chosen, target, scope=self.scope)
+            for k, mask in zip(live, new, strict=True):
+                masks[k] = mask
+        return masks

@@ -122,6 +122,15 @@ class UnitGroups:
             np.logical_or.at(keep, s.units, any_at(mask, s.axis))
         return keep[:-1]
 
+    def frozen(self) -> Mask:
+        """Returns the groups that have a weight that is no longer trained."""
+        stay = np.zeros(len(self) + 1, bool)
+        frozen = {id(v) for v in self.variables if not v.trainable}
+        for s in self._made + self._read:
+            if id(s.variable) in frozen:
+                stay[s.units] = True
+        return stay[:-1]
+
     def norms(self, weights: Sequence[Array]) -> Array:
         """Returns the norm of all weights of each group, of `variables`."""
         squares = np.zeros(len(self) + 1)
@@ -189,7 +198,9 @@ class _Structured(Scheduled):
         scores = self.groups.norms(weights)
         # What has left is at the bottom, whatever it scores.
         left = ~self.groups.kept(self.masks())
+        frozen = self.groups.frozen() & ~left
         order = self._order(np.where(left, -np.inf, scores))
+        order = order[~frozen[order]]
         fewest = bisect.bisect_left(
             range(len(order)),
             target,

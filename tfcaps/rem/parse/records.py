@@ -1,0 +1,177 @@
+"""The trees of images as plain data, which `json` writes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tfcaps.rem.labels import names_of
+from tfcaps.rem.parse.receptive_fields import ReceptiveFields
+from tfcaps.rem.parse.trees import Trees
+
+Array = NDArray[Any]
+
+# Digits of lengths and couplings, and of places in pixels.
+_SHARE, _PIXEL = 4, 2
+
+
+def tree_records(
+    trees: Trees,
+    fields: ReceptiveFields,
+    *,
+    class_names: Sequence[str] | None = None,
+    type_names: Sequence[str] | None = None,
+    blueprints: ArrayLike | None = None,
+    sizes: ArrayLike | None = None,
+    frames: ArrayLike | None = None,
+) -> list[dict[str, Any]]:
+    """Returns what the network says of each image, and why, as plain data.
+
+    All that is in pixels is in those of the file that the image was made of,
+    if its size is told. The first pixel has its centre at 0, `x` goes to the
+    right and `y` down.
+
+    Args:
+        trees: What `tfcaps.rem.trees` returns.
+        fields: What `tfcaps.rem.receptive_fields` returns for the model.
+        class_names: Names of the classes. Defaults to their numbers.
+        type_names: Names of the types. Defaults to "type 3".
+        blueprints: What `tfcaps.rem.blueprints` returns for the model, `[j, t,
+            2]`. Defaults to `None`, none.
+        sizes: Rows and columns of the file of each image, `[n, 2]`. Defaults to
+            those of the images.
+        frames: What each image shows of its file, if that was cut or padded: the
+            first row and column, and those after the last, `[n, 4]`. Defaults to
+            the whole of it.
+
+    Returns:
+        A dict for each image:
+
+        - `class`, `length`, `runner_up`, `runner_up_length` and `margin`, the
+          first length less the second;
+        - `width` and `height` of the file;
+        - `leaves`, the children in the tree, the strongest first by coupling
+          times activation: the number of the `child`, its `type` and the
+          `name` of it, `coupling`, `activation`, the `place` `[x, y]`, and the
+          `box` that it sees, `[left, top, right, bottom]` as Pillow crops it.
+          A place that is not known is `None`, and so is a box without pixels;
+        - `boxes`, what a box is: the "receptive field" of the child, or the
+          "cell" of the image at its place, if children see all the same or all
+          of the image, see `ReceptiveFields.regions`;
+        - `blueprint`, where the class has its parts: `type`, `name`, and the
+          `shift` `[x, y]` from the place of the class; `None` if there is none.
+
+    Raises:
+        ValueError: If there is not one size, or frame, for each image, or there
+            are too few names.
+    """
+    count, regions = len(trees), fields.regions
+    whole = np.array(fields.image_shape, float)
+    sides = _rows(whole if sizes is None else sizes, count, 2, "sizes")
+    shown = np.concatenate([np.zeros_like(sides), sides], axis=1)
+    shown = _rows(shown if frames is None else frames, count, 4, "frames")
+    scales = (shown[:, 2:] - shown[:, :2]) / whole
+    classes = names_of(class_names, trees.lengths.shape[1])
+    types = names_of(
+        type_names, trees.num_types, word="type ", argument="type_names"
+    )
+    seconds = trees.runners_up
+    kind = "cell" if regions is not fields else "receptive field"
+    records = []
+    for k, (j, second) in enumerate(zip(trees.predicted, seconds, strict=True)):
+        start, scale = shown[k, :2], scales[k]
+        places = (trees.places[k] + 0.5) * scale - 0.5 + start
+        corners = regions.boxes.reshape(-1, 2, 2) * scale + start
+        # Whole pixels, none of which is lost; a hair is no pixel.
+        low = np.floor(corners[:, 0] + 1e-6).clip(0, sides[k])
+        high = np.ceil(corners[:, 1] - 1e-6).clip(0, sides[k])
+        strength = trees.towards[k].astype(np.float64) * trees.activations[k]
+        order = np.argsort(-strength, kind="stable")
+        leaves = [
+            {
+                "child": int(i),
+                "type": int(trees.types[i]),
+                "name": types[trees.types[i]],
+                "coupling": round(float(trees.towards[k, i]), _SHARE),
+                "activation": round(float(trees.activations[k, i]), _SHARE),
+                "place": _point(places[i]),
+                "box": _box(low[i], high[i]),
+            }
+            for i in order[trees.in_tree[k][order]]
+        ]
+        blueprint = None
+        if blueprints is not None:
+            shifts = np.asarray(blueprints, float)[j] * scale
+            blueprint = [
+                {
+                    "type": int(t) % len(types),
+                    "name": types[t % len(types)],
+                    "shift": _point(shifts[t]),
+                }
+                for t in np.flatnonzero(np.isfinite(shifts).all(axis=1))
+            ]
+        lengths = trees.lengths[k]
+        records.append(
+            {
+                "class": classes[j],
+                "length": round(float(lengths[j]), _SHARE),
+                "runner_up": None if second < 0 else classes[second],
+                "runner_up_length": (
+                    None
+                    if second < 0
+                    else round(float(lengths[second]), _SHARE)
+                ),
+                "margin": round(float(trees.margins[k]), _SHARE),
+                "width": int(sides[k, 1]),
+                "height": int(sides[k, 0]),
+                "boxes": kind,
+                "leaves": leaves,
+                "blueprint": blueprint,
+            }
+        )
+    return records
+
+
+def margin_text(length: float, other: float) -> str:
+    """Returns the margin of two lengths that are written with two digits."""
+    return f"{round(length, 2) - round(other, 2):.2f}"
+
+
+def length_meaning(blueprints: ArrayLike | None) -> str:
+    """Says what the length of a class is, by whether there are blueprints."""
+    if blueprints is None:
+        return (
+            "A length, from 0 to 1, says how strongly the capsules of the image "
+            "agree on a class. It is no probability: lengths do not sum to 1."
+        )
+    return (
+        "A length, from 0 to 1, says how much of a class was found, such as 0.33 "
+        "for one of three parts. It is no probability: lengths do not sum to 1."
+    )
+
+
+def _rows(given: ArrayLike, count: int, size: int, name: str) -> Array:
+    """Returns numbers for each image, `[count, size]`."""
+    rows = np.asarray(given, float)
+    if rows.ndim == 1:
+        rows = np.tile(rows, (count, 1))
+    if rows.shape != (count, size):
+        raise ValueError(
+            f"`{name}` must have the shape {(count, size)}, a row for each "
+            f"image. Received: {rows.shape}."
+        )
+    return rows
+
+
+def _point(place: Array) -> list[float] | None:
+    """Returns row and column as `[x, y]`, `None` if they are not known."""
+    if not np.isfinite(place).all():
+        return None
+    return [round(float(place[1]), _PIXEL), round(float(place[0]), _PIXEL)]
+
+
+def _box(low: Array, high: Array) -> list[int] | None:
+    if np.any(low >= high):
+        return None
+    return [int(n) for n in (*low[::-1], *high[::-1])]
