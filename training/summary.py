@@ -24,7 +24,7 @@ _COLUMNS = (
     Column("local", "pixels.local_truth.grey", 1, 100, optional=True),
     _CHANGES,
     Column("shorter", "shorter.zero", 1, 100, optional=True),
-    Column("bits: place", "entropy_bits", 2),
+    Column("by place", "entropy_bits", 2),
     Column("type", "type_entropy_bits", 2, optional=True),
     Column("pruned", "sparsity", 1, 100),
 )
@@ -128,12 +128,12 @@ def note(reports: Mapping[str, Report]) -> str:
     text = (
         "In %, but for NMI and bits. found: parts with exactly one leaf; NMI: "
         "whether a capsule's type tells what kind of part it lies on, 1 is "
-        "always; local: leaves that stay when all outside their window is grey; "
-        "answer changes: images with another answer without their tree "
+        "always; local: leaves that stay when all outside their window is "
+        "grey; answer changes: images with another answer without their tree "
         "(by chance, without as many other active capsules); shorter: images "
         "whose class is less than half as long then, whatever the answer; "
-        "bits: entropy of the trees of a class, by place (the paper's key) and "
-        "by type or slot."
+        "by place, type: bits of entropy of the trees of a class, by place (the "
+        "paper's key) and by type or slot."
     )
     types = [report.type_entropy_bits for report in reports.values()]
     return text if None in types else f"{text} {BY_PLACE}"
