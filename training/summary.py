@@ -132,8 +132,8 @@ def note(reports: Mapping[str, Report]) -> str:
         "grey; answer changes: images with another answer without their tree "
         "(by chance, without as many other active capsules); shorter: images "
         "whose class is less than half as long then, whatever the answer; "
-        "by place, type: bits of entropy of the trees of a class, by place (the "
-        "paper's key) and by type or slot."
+        "by place, type: bits of entropy of the trees of a class, by place "
+        "(the paper's key) and by type or slot."
     )
     types = [report.type_entropy_bits for report in reports.values()]
     return text if None in types else f"{text} {BY_PLACE}"
