@@ -198,7 +198,8 @@ class _Seen:
 
     def stands(self, trees: Trees) -> Array:
         """Returns whether a type stands anywhere, `[n, types]`."""
-        return self.of_types(trees, trees.activations).any(axis=1)
+        active = self.of_types(trees, trees.activations)
+        return np.asarray(active.any(axis=1))
 
     def hits(self, trees: Trees) -> Array:
         """Returns which parts are in the window of a type, `[n, t, parts]`."""
@@ -229,8 +230,8 @@ class _Seen:
 def _consistency(hits: Array, stands: Array, visible: Array) -> float:
     """Returns the share of types that mostly stand on one of the parts."""
     both = stands[..., None] & visible[:, None]
-    shares = _mean(hits, both)  # [t, parts]
-    return _of_used((shares >= _CONSISTENT).any(axis=-1), stands)
+    shares = _mean(hits, both).max(axis=-1)  # [t, parts] before
+    return _of_used(shares >= _CONSISTENT, stands)
 
 
 def _mean(values: Array, among: Array) -> Array:
