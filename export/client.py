@@ -74,7 +74,7 @@ def _run(options: argparse.Namespace) -> None:
         if inputs["images"]["dtype"] != "DT_UINT8":
             sent = sent / np.float32(255 / _largest(about, options.signature))
         answer = predict(model, sent[None], options.signature)
-        print(f"{path}: {_describe(answer, about.get('classes'))}")
+        print(f"{path}: {_describe(answer, about)}")
 
 
 def _largest(about: Any, signature: str) -> int:
@@ -132,15 +132,22 @@ def _ask(url: str, question: Any = None) -> Any:
         ) from error
 
 
-def _describe(outputs: dict[str, Array], names: Any) -> str:
-    """Returns the three likeliest classes of a picture, or else what came."""
+def _describe(outputs: dict[str, Array], about: dict[str, Any]) -> str:
+    """Returns the three likeliest classes of a picture, or else what came.
+
+    `about` is the manifest, which says what the classes are called, and whether
+    saliency maps tell anything.
+    """
     if "lengths" not in outputs:
         return ", ".join(f"{k} {v[0].shape}" for k, v in outputs.items())
     [lengths] = outputs["lengths"]
     order = np.argsort(-lengths, kind="stable")[:3]
-    names = names or range(len(lengths))
+    names = about.get("classes") or range(len(lengths))
     text = ", ".join(f"{names[k]} {lengths[k]:.3f}" for k in order)
-    if "saliency" in outputs:
+    checks = about.get("saliency") or {}
+    if checks.get("specific") is False:
+        text += "; its saliency map is no explanation"
+    elif "saliency" in outputs:
         [saliency] = outputs["saliency"]
         row, column = np.unravel_index(saliency.argmax(), saliency.shape)
         text += f"; saliency peaks at row {row}, column {column}"

@@ -215,8 +215,9 @@ def int8_table(measured: Mapping[str, Any]) -> str:
 def describe(path: Path) -> dict[str, Any]:
     """Returns what the files of a run folder say of a model.
 
-    It is a dict of `dataset`, `classes`, `metrics` and `run`, each `None` if it
-    is not known, as of a `.keras` file.
+    It is a dict of `dataset`, `classes`, `metrics`, `saliency` (whether the map
+    of `explain` explains anything) and `run`, each `None` if it is not known,
+    as of a `.keras` file.
 
     Raises:
         ValueError: If a file cannot be read.
@@ -238,6 +239,7 @@ def describe(path: Path) -> dict[str, Any]:
         "dataset": config.get("dataset"),
         "classes": data.get("classes"),
         "metrics": metrics or None,
+        "saliency": report.get("saliency"),
         "run": {"config": config, "commit": environment.get("commit")}
         if config
         else None,

@@ -42,8 +42,6 @@ _LONGEST = 3
 # Named trees that are shown; most numbers in the images that these, and what
 # types look like, are taken from, 128 MB.
 _NAMED, _NUMBERS = 2, 2**25
-# As in `viz.named_tree`.
-_ACTIVE = 0.1
 NAMES = "names.json"
 
 
@@ -162,8 +160,15 @@ def of_dictionaries(
     return found
 
 
-def of_models(models: Mapping[str, keras.Model], data: Data) -> Figures:
-    """Returns the figures for which models look at test images."""
+def of_models(
+    models: Mapping[str, keras.Model],
+    data: Data,
+    reports: Mapping[str, Report],
+) -> Figures:
+    """Returns the figures for which models look at test images.
+
+    A saliency map that was measured to be no explanation is not drawn.
+    """
     images, classes = data.test
     names = data.class_names
     _, first = np.unique(classes, return_index=True)
@@ -176,7 +181,14 @@ def of_models(models: Mapping[str, keras.Model], data: Data) -> Figures:
     title, trees = list(each.items())[-1]
     of_each = np.searchsorted(rows, first)
     found = right_and_wrong(models, data)
-    if trees.has_places:
+    failing = {
+        name
+        for name, report in reports.items()
+        if (used := report.faithfulness)
+        and used.saliency
+        and not used.saliency.specific
+    }
+    if trees.has_places and not models.keys() <= failing:
         maps = {
             TITLES[name]: {
                 "lengths": shown.lengths,
@@ -186,6 +198,7 @@ def of_models(models: Mapping[str, keras.Model], data: Data) -> Figures:
                 ),
             }
             for name, model in models.items()
+            if name not in failing
             for shown in [each[TITLES[name]][of_each]]
             for fields in [rem.receptive_fields(model)]
         }
@@ -375,9 +388,7 @@ def _telling(trees: rem.Trees, labels: Array) -> Array:
     outside of it.
     """
     right = trees.predicted == labels
-    active = trees.activations
-    least = _ACTIVE * active.max(axis=1, keepdims=True)
-    outside = np.any(~trees.in_tree & (active > least), axis=1)
+    outside = np.any(~trees.in_tree & trees.active, axis=1)
     order = np.lexsort((~outside, trees.leaves == 0, ~right))
     return spread(order, trees.predicted, _NAMED)
 

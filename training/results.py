@@ -29,6 +29,7 @@ Reports = dict[str, rem.Report]
 # Test images that are looked at for known parts.
 _LOOKED_AT = 2000
 _NOISY = 500  # of these are looked at under noise
+_ASKED = 100  # whose pixels are replaced; half of them, where that takes long
 _ADVICE = (
     "What to try: more --epochs, another --learning-rate, --model or --resize; "
     "and look whether the labels can be told from the images."
@@ -128,6 +129,11 @@ def measure(
                 model, images, batch_size=measured_at_once(model)
             )
             used = dataclasses.replace(used, stability=stability)
+        is_last = name == [*models][-1]
+        # Children have places; through a backbone it takes minutes.
+        if named is not None and (head is model or is_last):
+            pixels = in_pixels(name, model, data.test)
+            used = dataclasses.replace(used, pixels=pixels)
         reports[name] = dataclasses.replace(
             measured.pop("test"),
             faithfulness=used,
@@ -177,6 +183,25 @@ def faithfulness(
     used = rem.faithfulness(model, batches, verbose=progress() % 2)
     print(summary.wrapped(used.verdict), flush=True)
     return used
+
+
+def in_pixels(
+    name: str, model: keras.Model, split: Split
+) -> rem.PixelFaithfulness:
+    """Measures whether the trees of the model are true of the pixels."""
+    print(f"\n{TITLES[name]}: what it does without pixels", flush=True)
+    samples = _ASKED
+    if features.backbone_of(model) is not None:  # each image takes long
+        samples = samples // 2
+    asked = rem.pixel_faithfulness(
+        model,
+        Batches(*split, samples, seed=0),
+        samples=samples,
+        ceiling=samples // 5,
+        verbose=progress() % 2,
+    )
+    print(summary.wrapped(asked.verdict), flush=True)
+    return asked
 
 
 def measure_parts(model: keras.Model, data: Data) -> rem.NamedParts | None:
@@ -234,7 +259,7 @@ def write_report(
     last = list(reports.values())[-1]
     first = figures.named_trees(models, folder, data)
     others = figures.of_dictionaries(folder, data, reports)
-    others |= figures.of_models(models, data)
+    others |= figures.of_models(models, data, reports)
     if not first:
         first["tree_fields"] = others.pop("tree_fields")
     if decoded is not None:
@@ -254,7 +279,7 @@ def write_report(
         page,
         viz.Section(
             f"tfcaps: {config.model} on {data.name}",
-            sentences=[(summary.sentence(last), summary.is_warning(last))],
+            sentences=summary.sentences(last),
             figures=drawn,
             table=(head, rows),
             note=summary.note(reports),

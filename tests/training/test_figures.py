@@ -254,5 +254,5 @@ def test_dictionaries_of_types_are_kept_where_there_are_any(
 
 def test_children_of_one_position_have_no_saliency_map(data):
     model = SMALL_NETWORKS["multilayer_capsnet"]()
-    shown = figures.of_models({"baseline": model}, data)
+    shown = figures.of_models({"baseline": model}, data, {})
     assert set(shown) == OF_MODELS

@@ -10,9 +10,15 @@ from tfcaps.rem.evaluation.faithfulness import (
     Faithfulness as Faithfulness,
 )
 from tfcaps.rem.evaluation.faithfulness import faithfulness, tree_lengths
+from tfcaps.rem.evaluation.keypoints import Keypoints as Keypoints
+from tfcaps.rem.evaluation.keypoints import keypoints
 from tfcaps.rem.evaluation.levels import levels_curve, lowest_levels
 from tfcaps.rem.evaluation.named_parts import NamedParts as NamedParts
 from tfcaps.rem.evaluation.named_parts import named_parts
+from tfcaps.rem.evaluation.pixels import (
+    PixelFaithfulness as PixelFaithfulness,
+)
+from tfcaps.rem.evaluation.pixels import pixel_faithfulness
 from tfcaps.rem.maps import blueprints, explanation, part_pictures
 from tfcaps.rem.multiply_adds import MultiplyAdds as MultiplyAdds
 from tfcaps.rem.multiply_adds import multiply_adds
@@ -57,11 +63,13 @@ __all__ = [
     "faithfulness",
     "iter_trees",
     "keep_zeros",
+    "keypoints",
     "levels_curve",
     "lowest_levels",
     "multiply_adds",
     "named_parts",
     "part_pictures",
+    "pixel_faithfulness",
     "prune_iteratively",
     "prune_low_magnitude",
     "prune_single_shot",

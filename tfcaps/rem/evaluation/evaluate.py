@@ -26,6 +26,8 @@ from tfcaps.rem.evaluation.faithfulness import (
     faithfulness as measure_faithfulness,
 )
 from tfcaps.rem.evaluation.named_parts import NamedParts
+from tfcaps.rem.evaluation.pixels import PixelFaithfulness
+from tfcaps.rem.evaluation.saliency_checks import SaliencyChecks
 from tfcaps.rem.finite import check_weights
 from tfcaps.rem.labels import class_of_each
 from tfcaps.rem.multiply_adds import UnknownSizeError, multiply_adds
@@ -53,6 +55,8 @@ BY_PLACE = (
 _FEWEST_SAMPLES = 30
 # Standard deviations above the most frequent class; by chance it is 1 in 100.
 _CLEARLY = 2.33
+# Results in a `Faithfulness`.
+_PARTS: Any = {"pixels": PixelFaithfulness, "saliency": SaliencyChecks}
 # Fields that `to_dict` has in another form.
 _NOT_JSON = ("dictionary", "type_dictionary", "faithfulness")
 
@@ -239,6 +243,8 @@ class Report(Result):
             sentences.append(used.verdict)
         elif not self.trivial:
             sentences.append("Whether the network uses them was not measured.")
+        if used is not None:
+            sentences += used.further
         if self.named_parts is not None:
             sentences.append(self.named_parts.verdict)
         return " ".join(sentences)
@@ -273,7 +279,11 @@ class Report(Result):
         """
         parts: dict[str, Any] = {"faithfulness": None, "named_parts": None}
         if "necessity" in measures:
-            parts["faithfulness"] = Faithfulness(**_of(Faithfulness, measures))
+            used = _of(Faithfulness, measures)
+            for name, kind in _PARTS.items():
+                if used[name] is not None:
+                    used[name] = kind(**_of(kind, used[name]))
+            parts["faithfulness"] = Faithfulness(**used)
         if measures["named_parts"] is not None:
             named = _of(NamedParts, measures["named_parts"])
             parts["named_parts"] = NamedParts(**named)

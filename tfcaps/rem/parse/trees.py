@@ -35,8 +35,10 @@ from tfcaps.rem.parse.receptive_fields import ReceptiveFields, receptive_fields
 Array = NDArray[Any]
 
 _LEVELS = 11  # of codes of couplings that nobody rounds
+# Children are active if they exceed this share of the image's most active one.
+ACTIVE = 0.1
 # Those that all images share.
-_SHARED = ("types", "thresholds")
+_SHARED = ("types", "thresholds", "grid")
 
 
 class Edge(NamedTuple):
@@ -113,6 +115,8 @@ class Trees:
             Couplings are `[n, m, 0]` if they were not wanted.
         thresholds: The coupling above which a child is in the tree, for each
             of these layers, and last for the children of the classes.
+        grid: Rows, columns and types of the children, `(h, w, t)`; `(i,)` where
+            they have no positions.
     """
 
     predicted: Array
@@ -126,6 +130,7 @@ class Trees:
     places: Array
     hidden: tuple[tuple[Array, Array], ...] = ()
     thresholds: tuple[float, ...] = ()
+    grid: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.predicted)
@@ -183,6 +188,36 @@ class Trees:
     def num_types(self) -> int:
         """Number of types of children, `t`."""
         return int(self.types.max()) + 1
+
+    @functools.cached_property
+    def active(self) -> Array:
+        """Which children are active, `[n, i]`, bool.
+
+        Their activation is more than a tenth of that of the image's most active
+        child.
+        """
+        most = self.activations.max(axis=1, keepdims=True, initial=0.0)
+        return np.asarray(self.activations > ACTIVE * most)
+
+    @functools.cached_property
+    def type_map(self) -> NDArray[np.int64]:
+        """The type at each place, `[n, rows, columns]`, int64.
+
+        That is the most active type there, or -1 where none is `active`.
+
+        Raises:
+            ValueError: If the children have no positions.
+        """
+        if len(self.grid) != 3 or math.prod(self.grid[:2]) == 1:
+            raise ValueError(
+                "A map of types needs children that have positions, of a layer "
+                "that takes [b, h, w, t, k]. Received: children of the grid "
+                f"{self.grid}."
+            )
+        shape = (len(self), *self.grid)
+        types = self.activations.reshape(shape).argmax(axis=-1)
+        nothing = ~self.active.reshape(shape).any(axis=-1)
+        return np.where(nothing, -1, types)
 
     @functools.cached_property
     def slots(self) -> Array:
@@ -519,6 +554,7 @@ class TreeNetwork:
             places=places.astype(np.float64, copy=False),
             hidden=tuple((a, c) for a, c in outputs["hidden"]),
             thresholds=self._thresholds,
+            grid=self.grid,
         )
 
 
