@@ -187,7 +187,7 @@ def trained(images: Any, labels: Any, epochs: int, seed: int) -> Any:
     from keras import ops
 
     from tfcaps import shared_parts, shared_strokes
-    from tfcaps.models.constellation_capsnet import Beside
+    from tfcaps.parts.model import Beside
 
     keras.utils.set_random_seed(seed)
     parts = shared_parts.find(images, labels)
