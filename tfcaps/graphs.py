@@ -118,14 +118,15 @@ def of_same_kind(
 ) -> keras.Model:
     """Returns a model with other outputs that trains as the given one does.
 
-    It is a `kind` if the given one is of no class of its own, or trains itself
-    on its lengths alone.
+    It is a `kind` if the given one is of no class of its own, or of one that
+    trains itself by one input and one output, and there are others.
 
     Raises:
         ValueError: If the model has a `train_step` or something like it of its
             own, and its class cannot be made of inputs and outputs.
     """
-    if check_kind(model) and not _trains_itself(model):
+    is_one = not isinstance(inputs, dict) and not isinstance(outputs, dict)
+    if check_kind(model) and (is_one or not _trains_itself(model)):
         kind = type(model)
     return kind(inputs, outputs, name=model.name)
 

@@ -30,6 +30,7 @@ from tfcaps.rem.parse.trees import Trees, iter_trees, trees
 from tfcaps.rem.pruning.iterative import prune_iteratively
 from tfcaps.rem.pruning.keep_zeros import keep_zeros
 from tfcaps.rem.pruning.masks import sparsity
+from tfcaps.rem.pruning.prune import Prune
 from tfcaps.rem.pruning.pruning import (
     UpdatePruningStep,
     prune_low_magnitude,
@@ -43,6 +44,7 @@ from tfcaps.rem.sharpness import SharpnessSchedule
 # Types of results can be imported too, such as `tfcaps.rem.Report`.
 __all__ = [
     "CouplingDictionary",
+    "Prune",
     "SharpnessSchedule",
     "Trees",
     "UpdatePruningStep",
