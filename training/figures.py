@@ -41,8 +41,6 @@ _LONGEST = 3
 # Named trees that are shown; most numbers in the images that these, and what
 # types look like, are taken from, 128 MB.
 _NAMED, _NUMBERS = 2, 2**25
-# As in `viz.named_tree`.
-_ACTIVE = 0.1
 NAMES = "names.json"
 
 
@@ -323,26 +321,16 @@ def draw_named_trees(
     """
     if not trees.has_places:
         return []
-    names = names_of_types(folder, trees.num_types)
-    blueprints = rem.blueprints(model)
-    lengths = rem.tree_lengths(model, images, trees)
-    return [
-        viz.named_tree(
-            images[k],
-            trees[k : k + 1],
-            lengths[k],
-            class_names=classes,
-            type_names=names,
-            blueprint=None if blueprints is None else blueprints[j],
-            parts=folder.parts(),
-            label=label,
-            name="this image" if titles is None else titles[k],
-            aspect=1.0 if aspects is None else aspects[k],
-        )
-        for k, (j, label) in enumerate(
-            zip(trees.predicted, labels, strict=True)
-        )
-    ]
+    explained = rem.explain(
+        model,
+        images,
+        trees=trees,
+        parts=folder.parts(),
+        labels=labels,
+        class_names=classes,
+        type_names=names_of_types(folder, trees.num_types),
+    )
+    return explained.draw(titles, aspects)
 
 
 def _telling(trees: rem.Trees, labels: Array) -> Array:
@@ -352,9 +340,7 @@ def _telling(trees: rem.Trees, labels: Array) -> Array:
     outside of it.
     """
     right = trees.predicted == labels
-    active = trees.activations
-    least = _ACTIVE * active.max(axis=1, keepdims=True)
-    outside = np.any(~trees.in_tree & (active > least), axis=1)
+    outside = np.any(~trees.in_tree & trees.active, axis=1)
     order = np.lexsort((~outside, trees.leaves == 0, ~right))
     return spread(order, trees.predicted, _NAMED)
 

@@ -10,7 +10,6 @@ import tfcaps
 from cli import UserError
 from tfcaps import graphs, rem
 from tfcaps.callbacks import BlueprintEstimation, HardenParts
-from tfcaps.layers import PartCaps
 from tfcaps.parts import ConstellationModel
 from tfcaps.rem.sharpness import scheduled_layers
 from training import models
@@ -70,8 +69,7 @@ def compile_model(
     if isinstance(model.output, dict):
         metrics = {"lengths": metrics}
     elif config.shared_parts:
-        _, *grid, _ = graphs.only_layer(model, PartCaps).output[1].shape
-        weights = {"evidence": _EVIDENCE, "presence": math.prod(grid)}
+        weights = {"evidence": _EVIDENCE, "presence": 1.0}
     model.compile(optimizer, minimised, loss_weights=weights, metrics=metrics)
 
 
@@ -82,9 +80,7 @@ def losses(model: keras.Model, config: Config, network: keras.Model) -> Any:
             return "auto"
         return {
             "evidence": tfcaps.losses.EvidenceLoss(generative=0.0),
-            "presence": keras.losses.SparseCategoricalCrossentropy(
-                ignore_class=-1
-            ),
+            "presence": tfcaps.losses.CellLoss(),
         }
     is_spread = models.network(config.model).loss == "spread"
     lengths = (

@@ -12,6 +12,8 @@ from tfcaps.rem.evaluation.faithfulness import (
 from tfcaps.rem.evaluation.faithfulness import faithfulness, tree_lengths
 from tfcaps.rem.evaluation.named_parts import NamedParts as NamedParts
 from tfcaps.rem.evaluation.named_parts import named_parts
+from tfcaps.rem.explain import Explanation as Explanation
+from tfcaps.rem.explain import explain
 from tfcaps.rem.maps import blueprints, explanation, part_pictures
 from tfcaps.rem.multiply_adds import MultiplyAdds as MultiplyAdds
 from tfcaps.rem.multiply_adds import multiply_adds
@@ -54,6 +56,7 @@ __all__ = [
     "compact",
     "encoder",
     "evaluate",
+    "explain",
     "explanation",
     "faithfulness",
     "iter_trees",

@@ -27,8 +27,6 @@ Array = NDArray[Any]
 
 # Capsules below this length for every image are silent.
 _SILENT = 0.01
-# Children are active if they exceed this share of the image's most active one.
-_ACTIVE = 0.1
 # Images for which random and active children are silenced, and shifted images.
 _CONTROLS, SHIFTED = 400, 256
 # Activations that differ less are the same but for rounding.
@@ -557,8 +555,7 @@ def _other_children(
     scores = np.random.default_rng(seed).random((count, draws, children))
     scores += ~trees.activations.any(axis=0)
     random = _places(scores[some]) < sizes[:, None]
-    least = _ACTIVE * active.max(axis=-1, keepdims=True)
-    others = ((active > least) & ~inside)[:, None]
+    others = (trees.active[some] & ~inside)[:, None]
     scores = np.random.default_rng(seed).random(random.shape)
     other = (_places(scores + ~others) < sizes[:, None]) & others
     longest = _places(-np.round(active, _DECIMALS)) < sizes
