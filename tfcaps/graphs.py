@@ -84,7 +84,7 @@ def functional(model: keras.Model) -> keras.Model:
         ValueError: If the model is neither functional nor built, or does
             something else than its layers when it is called.
     """
-    if "call" in _own_methods(model):
+    if "call" in _own_methods(model) and not _trains_itself(model):
         raise ValueError(
             f"{model.name!r} must do what its layers do. Received: a "
             f"{type(model).__name__}, whose own `call` they do not show. Give "
@@ -157,13 +157,15 @@ def of_same_kind(
 ) -> keras.Model:
     """Returns a model with other outputs that trains as the given one does.
 
-    It is a `kind` if the given one is of no class of its own.
+    It is a `kind` if the given one is of no class of its own, or of one that
+    trains itself by one input and one output, and there are others.
 
     Raises:
         ValueError: If the model has a `train_step` or something like it of its
             own, and its class cannot be made of inputs and outputs.
     """
-    if check_kind(model):
+    is_one = not isinstance(inputs, dict) and not isinstance(outputs, dict)
+    if check_kind(model) and (is_one or not _trains_itself(model)):
         kind = type(model)
     return kind(inputs, outputs, name=model.name)
 
@@ -191,6 +193,11 @@ def check_kind(model: keras.Model) -> bool:
             "`keras.Model(model.input, model.output)` if it does not matter."
         )
     return False
+
+
+def _trains_itself(model: keras.Model) -> bool:
+    """Tells whether a model does what its layers do, and trains on more."""
+    return getattr(model, "trains_itself", False)
 
 
 def _own_methods(model: keras.Model) -> list[str]:

@@ -266,6 +266,4 @@ class Measure(StepClock):
 
 def _short(name: str) -> str:
     """Returns a log's name as if lengths were the only output."""
-    if name == "evidence_accuracy":
-        return "accuracy"
     return name if name == "lengths_loss" else name.removeprefix("lengths_")

@@ -359,26 +359,16 @@ def draw_named_trees(
     """
     if not trees.has_places:
         return []
-    names = names_of_types(folder, trees.num_types)
-    blueprints = rem.blueprints(model)
-    lengths = rem.tree_lengths(model, images, trees)
-    return [
-        viz.named_tree(
-            images[k],
-            trees[k : k + 1],
-            lengths[k],
-            class_names=classes,
-            type_names=names,
-            blueprint=None if blueprints is None else blueprints[j],
-            parts=folder.parts(),
-            label=label,
-            name="this image" if titles is None else titles[k],
-            aspect=1.0 if aspects is None else aspects[k],
-        )
-        for k, (j, label) in enumerate(
-            zip(trees.predicted, labels, strict=True)
-        )
-    ]
+    explained = rem.explain(
+        model,
+        images,
+        trees=trees,
+        parts=folder.parts(),
+        labels=labels,
+        class_names=classes,
+        type_names=names_of_types(folder, trees.num_types),
+    )
+    return explained.draw(titles, aspects)
 
 
 def _telling(trees: rem.Trees, labels: Array) -> Array:

@@ -16,7 +16,6 @@ MAPS: dict[str, Any] = {
     "kernel_size": 3,
     "strides": (2, 1, 1),
 }
-MAP_LOSSES = {"sparsity": 0.0, "ambiguity": 0.002, "reconstruction": 0.02}
 PHOTOS = "parts_capsnet_photos"
 # Data sets whose default network names parts. It is told neither kinds, nor how
 # many there are, nor places.

@@ -12,6 +12,7 @@ from tfcaps.layers import (
     PrimaryCaps,
 )
 from tfcaps.models.building_blocks import Shape, batch_norm, capsule_network
+from tfcaps.models.constellation_capsnet import constellation_network
 from tfcaps.models.parts_capsnet import sharp_class_caps
 from tfcaps.ops import Tensor
 from tfcaps.routing import MeanShiftRouting
@@ -249,8 +250,7 @@ def backbone_constellation_capsnet(
 
     As `constellation_capsnet`, but what a photo shows bends and turns: parts
     may stand far from where a class has them, each class has types of its own,
-    and may have one of them at several places. Train `with_templates(model,
-    template_size=None)`.
+    and may have one of them at several places. No templates are drawn.
 
     What is not listed is that of `backbone_capsnet`.
 
@@ -301,7 +301,7 @@ def backbone_constellation_capsnet(
         **places,
     )
     classes = layer(poses, present, return_activations=True)
-    return capsule_network(images, classes, [], name, decoder)
+    return constellation_network(images, classes, name, decoder)
 
 
 def _with_channels_first(model: keras.Model) -> Any:

@@ -34,6 +34,10 @@ from tfcaps.rem.parse.receptive_fields import ReceptiveFields, receptive_fields
 
 Array = NDArray[Any]
 
+# Children are active if they exceed this share of the image's most active one,
+# which is at least so active.
+_ACTIVE, _LEAST = 0.1, 1e-6
+
 _LEVELS = 11  # of codes of couplings that nobody rounds
 # Children are active if they exceed this share of the image's most active one.
 ACTIVE = 0.1
@@ -162,6 +166,15 @@ class Trees:
     def leaves(self) -> Array:
         """Number of children in the tree of each image, `[n]`, int64."""
         return np.count_nonzero(self.in_tree, axis=1)
+
+    @functools.cached_property
+    def active(self) -> Array:
+        """Which children are active, `[n, i]`, bool.
+
+        They exceed a tenth of the image's most active one.
+        """
+        most = self.activations.max(axis=1, keepdims=True, initial=0.0)
+        return np.asarray(self.activations > _ACTIVE * np.maximum(most, _LEAST))
 
     @functools.cached_property
     def runners_up(self) -> Array:
