@@ -148,7 +148,7 @@ def of_dictionaries(
     each = {"parse_trees": last.dictionary}
     if last.type_dictionary is not None and last.grid is not None:
         each["parse_trees_types"] = last.type_dictionary
-    code = int(quantize(last.tree_threshold, count, mode=config.mode))
+    code = int(quantize(last.tree_threshold, last.levels, mode=config.mode))
     for name, dictionary in each.items():
         facts: Any = {"model": title, "grid": last.grid}
         first = [dictionary.keys(j)[:1] for j in range(len(data.class_names))]

@@ -39,8 +39,6 @@ Array = NDArray[Any]
 _ACTIVE, _LEAST = 0.1, 1e-6
 
 _LEVELS = 11  # of codes of couplings that nobody rounds
-# Children are active if they exceed this share of the image's most active one.
-ACTIVE = 0.1
 # Those that all images share.
 _SHARED = ("types", "thresholds", "grid")
 
@@ -201,16 +199,6 @@ class Trees:
     def num_types(self) -> int:
         """Number of types of children, `t`."""
         return int(self.types.max()) + 1
-
-    @functools.cached_property
-    def active(self) -> Array:
-        """Which children are active, `[n, i]`, bool.
-
-        Their activation is more than a tenth of that of the image's most active
-        child.
-        """
-        most = self.activations.max(axis=1, keepdims=True, initial=0.0)
-        return np.asarray(self.activations > ACTIVE * most)
 
     @functools.cached_property
     def type_map(self) -> NDArray[np.int64]:
