@@ -42,8 +42,6 @@ _LONGEST = 3
 # Named trees that are shown; most numbers in the images that these, and what
 # types look like, are taken from, 128 MB.
 _NAMED, _NUMBERS = 2, 2**25
-# As in `viz.named_tree`.
-_ACTIVE = 0.1
 NAMES = "names.json"
 
 
@@ -128,9 +126,7 @@ def of_dictionaries(
     ]
     names: Any = {"class_names": data.class_names}
     # Those of the last routed layer, whose couplings make trees.
-    count = config.levels
-    count = count if isinstance(count, int) else count[-1]
-    levels: Any = {"levels": count, "mode": config.mode, **names}
+    levels: Any = {"levels": last.levels, "mode": config.mode, **names}
     counts = "the last epoch counts"
     if config.patience is not None:
         counts += ", of the baseline that of the lowest validation loss"
@@ -139,13 +135,20 @@ def of_dictionaries(
     found.add("tradeoff_epoch", viz.tradeoff(rows, "epoch"))
     if pruned := [row for row in rows if row["model"] == TITLES["rem"]]:
         found.add("tradeoff_sparsity", viz.tradeoff(pruned, "sparsity"))
+    rows = [
+        {**row, "model": TITLES[name]}
+        for name, report in reports.items()
+        for row in report.by_levels or ()
+    ]
+    if rows:
+        found.add("tradeoff_levels", viz.tradeoff(rows, "levels"))
     found.add("keys_per_class", viz.keys_per_class(trees, **names))
     found.add("coupling_histograms", viz.coupling_histograms(trees, **levels))
     levels["threshold"] = last.tree_threshold
     each = {"parse_trees": last.dictionary}
     if last.type_dictionary is not None and last.grid is not None:
         each["parse_trees_types"] = last.type_dictionary
-    code = int(quantize(last.tree_threshold, count, mode=config.mode))
+    code = int(quantize(last.tree_threshold, last.levels, mode=config.mode))
     for name, dictionary in each.items():
         facts: Any = {"model": title, "grid": last.grid}
         first = [dictionary.keys(j)[:1] for j in range(len(data.class_names))]
@@ -157,8 +160,15 @@ def of_dictionaries(
     return found
 
 
-def of_models(models: Mapping[str, keras.Model], data: Data) -> Figures:
-    """Returns the figures for which models look at test images."""
+def of_models(
+    models: Mapping[str, keras.Model],
+    data: Data,
+    reports: Mapping[str, Report],
+) -> Figures:
+    """Returns the figures for which models look at test images.
+
+    A saliency map that was measured to be no explanation is not drawn.
+    """
     images, classes = data.test
     names = data.class_names
     _, first = np.unique(classes, return_index=True)
@@ -171,7 +181,14 @@ def of_models(models: Mapping[str, keras.Model], data: Data) -> Figures:
     title, trees = list(each.items())[-1]
     of_each = np.searchsorted(rows, first)
     found = right_and_wrong(models, data)
-    if trees.has_places:
+    failing = {
+        name
+        for name, report in reports.items()
+        if (used := report.faithfulness)
+        and used.saliency
+        and not used.saliency.specific
+    }
+    if trees.has_places and not models.keys() <= failing:
         maps = {
             TITLES[name]: {
                 "lengths": shown.lengths,
@@ -181,6 +198,7 @@ def of_models(models: Mapping[str, keras.Model], data: Data) -> Figures:
                 ),
             }
             for name, model in models.items()
+            if name not in failing
             for shown in [each[TITLES[name]][of_each]]
             for fields in [rem.receptive_fields(model)]
         }
@@ -341,26 +359,16 @@ def draw_named_trees(
     """
     if not trees.has_places:
         return []
-    names = names_of_types(folder, trees.num_types)
-    blueprints = rem.blueprints(model)
-    lengths = rem.tree_lengths(model, images, trees)
-    return [
-        viz.named_tree(
-            images[k],
-            trees[k : k + 1],
-            lengths[k],
-            class_names=classes,
-            type_names=names,
-            blueprint=None if blueprints is None else blueprints[j],
-            parts=folder.parts(),
-            label=label,
-            name="this image" if titles is None else titles[k],
-            aspect=1.0 if aspects is None else aspects[k],
-        )
-        for k, (j, label) in enumerate(
-            zip(trees.predicted, labels, strict=True)
-        )
-    ]
+    explained = rem.explain(
+        model,
+        images,
+        trees=trees,
+        parts=folder.parts(),
+        labels=labels,
+        class_names=classes,
+        type_names=names_of_types(folder, trees.num_types),
+    )
+    return explained.draw(titles, aspects)
 
 
 def _telling(trees: rem.Trees, labels: Array) -> Array:
@@ -370,9 +378,7 @@ def _telling(trees: rem.Trees, labels: Array) -> Array:
     outside of it.
     """
     right = trees.predicted == labels
-    active = trees.activations
-    least = _ACTIVE * active.max(axis=1, keepdims=True)
-    outside = np.any(~trees.in_tree & (active > least), axis=1)
+    outside = np.any(~trees.in_tree & trees.active, axis=1)
     order = np.lexsort((~outside, trees.leaves == 0, ~right))
     return spread(order, trees.predicted, _NAMED)
 

@@ -19,7 +19,7 @@ from tfcaps.rem.evaluation.faithfulness import SHIFTED, tree_stability
 from tfcaps.rem.evaluation.named_parts import part_stability
 from training import features, summary
 from training.batches import Batches, measured_at_once
-from training.configs import Config
+from training.configs import LOWEST, Config
 from training.datasets import Data
 from training.folder import RunFolder
 from training.images import Array, Split
@@ -29,6 +29,7 @@ Reports = dict[str, rem.Report]
 # Test images that are looked at for known parts.
 _LOOKED_AT = 2000
 _NOISY = 500  # of these are looked at under noise
+_ASKED = 100  # whose pixels are replaced; half of them, where that takes long
 _ADVICE = (
     "What to try: more --epochs, another --learning-rate, --model or --resize; "
     "and look whether the labels can be told from the images."
@@ -48,10 +49,15 @@ class Results:
     @property
     def sentences(self) -> list[str]:
         """All that is not in `reports`, in words."""
+
+        def bits(values: Mapping[str, Any]) -> str:
+            types = values.get("type_entropy_bits")
+            by_type = "" if types is None else f" by place, {types:.2f} by type"
+            return f"{values['entropy_bits']:.2f} bits{by_type}"
+
         return [
             f"{TITLES[name]}, {test} images: {values['accuracy']:.2%} right, "
-            f"{values['accuracy_quantized']:.2%} quantised, "
-            f"{values['entropy_bits']:.2f} bits."
+            f"{values['accuracy_quantized']:.2%} quantised, {bits(values)}."
             for name, tests in self.tests.items()
             for test, values in tests.items()
         ]
@@ -87,11 +93,17 @@ def measure(
     """
     reports: Reports = {}
     tests: dict[str, dict[str, Any]] = {}
+    if folder is not None:
+        for name in models:
+            if known := folder.read_report(name):
+                reports[name], tests[name] = known
+    levels = config.fixed_levels
+    if config.levels == LOWEST and len(reports) < len(models):
+        levels = lowest_levels(config, data, models)
     for name, model in models.items():
-        if folder is not None and (known := folder.read_report(name)):
-            reports[name], tests[name] = known
+        if name in reports:
             continue
-        evaluator = rem.Evaluator(model, config.levels, mode=config.mode)
+        evaluator = rem.Evaluator(model, levels, mode=config.mode)
         measured = {}
         for test, split in {"test": data.test, **data.others}.items():
             told = f"{TITLES[name]}: parse trees of the {test} images"
@@ -102,6 +114,13 @@ def measure(
         if kept and data.masks is None:  # noise is of images
             cached = features.cache_features(model, data, config, kept)
             head, seen = cached.head, cached.data
+        print(f"\n{TITLES[name]}: other numbers of levels", flush=True)
+        curve = rem.levels_curve(
+            head,
+            Batches(*seen.test, measured_at_once(head)),
+            mode=config.mode,
+            verbose=progress() % 2,
+        )
         named = measure_parts(head, seen)
         used = faithfulness(name, head, seen.test)
         if head is not model:  # a shift by a cell is none by a pixel
@@ -110,10 +129,16 @@ def measure(
                 model, images, batch_size=measured_at_once(model)
             )
             used = dataclasses.replace(used, stability=stability)
+        is_last = name == [*models][-1]
+        # Children have places; through a backbone it takes minutes.
+        if named is not None and (head is model or is_last):
+            pixels = in_pixels(name, model, data.test)
+            used = dataclasses.replace(used, pixels=pixels)
         reports[name] = dataclasses.replace(
             measured.pop("test"),
             faithfulness=used,
             named_parts=named,
+            by_levels=curve,
         )
         if named is not None:
             print(f"\n{summary.wrapped(str(named))}", flush=True)
@@ -121,6 +146,31 @@ def measure(
         if folder is not None:
             folder.save_report(name, reports[name], tests[name])
     return reports, tests
+
+
+def lowest_levels(
+    config: Config, data: Data, models: Mapping[str, keras.Model]
+) -> tuple[int, ...]:
+    """Returns the lowest levels at which no model becomes less accurate.
+
+    The accuracy is that on the validation images. Models get the same levels:
+    with fewer of them any network has fewer trees.
+    """
+    batch_size = min(map(measured_at_once, models.values()))
+    print("\nthe lowest levels at which the accuracy holds", flush=True)
+    chosen = {
+        TITLES[name]: rem.lowest_levels(
+            model,
+            Batches(*data.validation, batch_size),
+            mode=config.mode,
+            verbose=progress() % 2,
+        )
+        for name, model in models.items()
+    }
+    levels = tuple(map(max, zip(*chosen.values(), strict=True)))
+    told = "; ".join(f"{title} {each}" for title, each in chosen.items())
+    print(f"levels    {levels} ({told})", flush=True)
+    return levels
 
 
 def faithfulness(
@@ -133,6 +183,25 @@ def faithfulness(
     used = rem.faithfulness(model, batches, verbose=progress() % 2)
     print(summary.wrapped(used.verdict), flush=True)
     return used
+
+
+def in_pixels(
+    name: str, model: keras.Model, split: Split
+) -> rem.PixelFaithfulness:
+    """Measures whether the trees of the model are true of the pixels."""
+    print(f"\n{TITLES[name]}: what it does without pixels", flush=True)
+    samples = _ASKED
+    if features.backbone_of(model) is not None:  # each image takes long
+        samples = samples // 2
+    asked = rem.pixel_faithfulness(
+        model,
+        Batches(*split, samples, seed=0),
+        samples=samples,
+        ceiling=samples // 5,
+        verbose=progress() % 2,
+    )
+    print(summary.wrapped(asked.verdict), flush=True)
+    return asked
 
 
 def measure_parts(model: keras.Model, data: Data) -> rem.NamedParts | None:
@@ -190,7 +259,7 @@ def write_report(
     last = list(reports.values())[-1]
     first = figures.named_trees(models, folder, data)
     others = figures.of_dictionaries(folder, data, reports)
-    others |= figures.of_models(models, data)
+    others |= figures.of_models(models, data, reports)
     if not first:
         first["tree_fields"] = others.pop("tree_fields")
     if decoded is not None:
@@ -210,7 +279,7 @@ def write_report(
         page,
         viz.Section(
             f"tfcaps: {config.model} on {data.name}",
-            sentences=[(summary.sentence(last), summary.is_warning(last))],
+            sentences=summary.sentences(last),
             figures=drawn,
             table=(head, rows),
             note=summary.note(reports),

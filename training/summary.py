@@ -21,9 +21,10 @@ _COLUMNS = (
     Column("right", "accuracy", 2, 100),
     Column("found", "named_parts.found_once", 1, 100, optional=True),
     Column("NMI", "named_parts.information", 2, optional=True),
+    Column("local", "pixels.local_truth.grey", 1, 100, optional=True),
     _CHANGES,
     Column("shorter", "shorter.zero", 1, 100, optional=True),
-    Column("bits: place", "entropy_bits", 2),
+    Column("by place", "entropy_bits", 2),
     Column("type", "type_entropy_bits", 2, optional=True),
     Column("pruned", "sparsity", 1, 100),
 )
@@ -49,7 +50,8 @@ def sentence(report: Report) -> str:
         return f"{start}; whether it uses its trees {why}."
     without = (
         "without them its answer changes for "
-        f"{_percent(used.answer_changes['zero'])} of the images (by chance "
+        f"{_percent(used.answer_changes['zero'])} of the images (with them at "
+        f"their mean {_percent(used.answer_changes['mean'])}, by chance "
         f"{_percent(used.answer_changes_chance)})"
     )
     text = f"{start} and uses its trees, as {without}"
@@ -60,6 +62,8 @@ def sentence(report: Report) -> str:
     if not named.named:
         why = named.verdict.partition(": ")[2]
         return f"{text}, but they do not name parts: {why}"
+    if used.pixels is not None and not used.pixels.local:
+        return f"{text}, but a leaf is not made by what is under it."
     return (
         f"{start}, and says why: it finds {_percent(named.found_once or 0.0)} "
         f"of the parts in them, each once, and {without}."
@@ -90,13 +94,25 @@ def _why_not(report: Report) -> str:
     return f"{no}{same}"
 
 
+def sentences(report: Report) -> list[tuple[str, bool]]:
+    """Returns what is said of a model, each with whether it is a warning."""
+    found = [(sentence(report), is_warning(report))]
+    used = report.faithfulness
+    if used is not None and report.learnt is not False:
+        if used.pixels is not None:
+            found.append((used.pixels.verdict, not used.pixels.local))
+        if used.saliency is not None and not used.saliency.specific:
+            found.append((used.saliency.verdict, True))
+    return found
+
+
 def is_warning(report: Report) -> bool:
     """Tells whether the trees of a model mean nothing."""
     return report.trivial or bool(report.empty) or report.learnt is False
 
 
 def cells(reports: Mapping[str, Report]) -> list[list[str]]:
-    """Returns head and rows of the table, nine columns."""
+    """Returns head and rows of the table, ten columns."""
     rows = [["model", *(column.title for column in _COLUMNS)]]
     for name, report in reports.items():
         known = [report.to_dict()]
@@ -113,11 +129,13 @@ def note(reports: Mapping[str, Report]) -> str:
     text = (
         "In %, but for NMI and bits. found: parts with exactly one leaf; NMI: "
         "whether a capsule's type tells what kind of part it lies on, 1 is "
-        "always; answer changes: images with another answer without their tree "
-        "(by chance, without as many other active capsules); shorter: images "
-        "whose class is less than half as long then, whatever the answer; "
-        "bits: entropy of the trees of a class, by place (the paper's key) and "
-        "by type or slot."
+        "always; local: leaves that stay when all outside their window is "
+        "grey; answer changes: images with another answer without their tree, "
+        "at 0 (by chance, without as many other active capsules); shorter: "
+        "images whose class is less than half as long then, whatever the "
+        "answer; "
+        "by place, type: bits of entropy of the trees of a class, by place "
+        "(the paper's key) and by type or slot."
     )
     types = [report.type_entropy_bits for report in reports.values()]
     return text if None in types else f"{text} {BY_PLACE}"
@@ -127,7 +145,8 @@ def text(reports: Mapping[str, Report]) -> str:
     """Returns the sentence on the last model, and the table, for a terminal."""
     last = list(reports.values())[-1]
     table = markdown(cells(reports))
-    return f"{wrapped(sentence(last))}\n\n{table}\n{wrapped(note(reports))}"
+    told = "\n\n".join(wrapped(text) for text, _ in sentences(last))
+    return f"{told}\n\n{table}\n{wrapped(note(reports))}"
 
 
 def wrapped(paragraphs: str) -> str:

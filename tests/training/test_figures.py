@@ -63,7 +63,13 @@ def trees(models, images):
 @pytest.fixture(scope="module")
 def reports(models, images, data):
     given = (images, data.test.labels)
-    return {n: rem.evaluate(m, given, LEVELS) for n, m in models.items()}
+    return {
+        name: dataclasses.replace(
+            rem.evaluate(model, given, LEVELS),
+            by_levels=rem.levels_curve(model, given, (2, 3)),
+        )
+        for name, model in models.items()
+    }
 
 
 def run_folder(path, names, epochs=3):
@@ -100,7 +106,7 @@ def test_every_figure_is_in_the_report(written, reports):
     folder, page, _ = written
     names = {path.stem for path in folder.figures.iterdir()}
     assert names == ALWAYS | OF_MODELS | {
-        "tradeoff_sparsity", "saliency",
+        "tradeoff_levels", "tradeoff_sparsity", "saliency",
         "named_tree_1", "named_tree_2",
     }  # fmt: skip
     assert page.count("<figure>") == len(names)
@@ -109,14 +115,15 @@ def test_every_figure_is_in_the_report(written, reports):
         assert " ".join(html.escape(line).split()) in told
 
 
-def test_measurements_are_drawn_over_epochs_and_sparsity(written):
+def test_measurements_are_drawn_over_epochs_sparsity_and_levels(written):
     *_, given = written
     [histograms] = given["coupling_histograms"]
     assert list(histograms["dictionaries"]) == ["Baseline", "REM"]
     shown = [
         {row["model"] for row in call["records"]} for call in given["tradeoff"]
     ]
-    assert shown == [{"Baseline", "REM"}, {"REM"}]
+    both = {"Baseline", "REM"}
+    assert shown == [both, {"REM"}, both]
 
 
 def test_an_image_of_each_class_is_shown(written, data, models, images, trees):
@@ -241,10 +248,11 @@ def test_dictionaries_of_types_are_kept_where_there_are_any(
         "dictionary.npz",
     }  # fmt: skip
     shown = figures.of_dictionaries(folder, data, both)
-    assert set(shown) == ALWAYS - {"parse_trees_types"} | {"tradeoff_sparsity"}
+    of_rows = {"tradeoff_sparsity", "tradeoff_levels"}
+    assert set(shown) == ALWAYS - {"parse_trees_types"} | of_rows
 
 
 def test_children_of_one_position_have_no_saliency_map(data):
     model = SMALL_NETWORKS["multilayer_capsnet"]()
-    shown = figures.of_models({"baseline": model}, data)
+    shown = figures.of_models({"baseline": model}, data, {})
     assert set(shown) == OF_MODELS

@@ -12,6 +12,7 @@ from tests.drawings import recorded
 from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
 from tests.small_data import noise
 from tests.tolerance import SUMS
+from tests.training.test_summary import PIXELS, USED
 from tfcaps import models, rem
 from tfcaps.rem.evaluation.named_parts import part_stability
 from training import explain_job, figures, results
@@ -180,7 +181,8 @@ def test_a_run_measures_parts_and_shows_them(
     model, data, tmp_path, capsys, monkeypatch
 ):
     # As it is slow.
-    monkeypatch.setattr(results, "faithfulness", lambda *args: None)
+    monkeypatch.setattr(results, "faithfulness", lambda *args: USED)
+    monkeypatch.setattr(results, "in_pixels", lambda *args: PIXELS)
     config = Config(rem=True, baseline=False)
     reports, tests = results.measure(config, data, {"rem": model})
     named = results.measure_parts(model, data)
@@ -189,8 +191,12 @@ def test_a_run_measures_parts_and_shows_them(
     assert max(map(len, told.splitlines())) <= 100
     told = " ".join(told.split())
     assert " ".join(str(named).split()) in told
-    RunFolder(tmp_path, config).save_reports(reports, tests)
+    folder = RunFolder(tmp_path, config)
+    folder.save_reports(reports, tests)
+    again, _ = folder.read_report("rem")
+    assert again.faithfulness == dataclasses.replace(USED, pixels=PIXELS)
     saved = json.loads((tmp_path / "rem.json").read_text("utf-8"))
     saved = saved["models"]["rem"]
+    assert saved["pixels"] == PIXELS.to_dict()
     assert saved["named_parts"] == named.to_dict()
     assert saved["verdict"].endswith(named.verdict)

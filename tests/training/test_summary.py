@@ -11,13 +11,19 @@ from markdown_table import markdown
 from tests.refusals import refusals
 from tests.rem.evaluation.test_evaluate import report_of
 from tests.training.test_run import command, metrics, refused
-from tfcaps.rem import CouplingDictionary, Faithfulness, NamedParts
+from tfcaps.rem import (
+    CouplingDictionary,
+    Faithfulness,
+    NamedParts,
+    PixelFaithfulness,
+)
+from tfcaps.rem.evaluation.saliency_checks import SaliencyChecks
 from training import results, summary
 
 NONE, SOME, ALL = ({"zero": x, "mean": x} for x in (0.0, 0.5, 1.0))
 CONTROLS = ("answer_changes", "shorter", "necessity")
 USED = Faithfulness(
-    answer_changes={"zero": 0.892, "mean": 0.877},
+    answer_changes={"zero": 0.892, "mean": 0.892},
     answer_changes_chance=0.9,
     shorter=ALL,
     necessity=ALL,
@@ -36,6 +42,20 @@ USED = Faithfulness(
     silent_capsules={},
     samples=100,
 )
+_FILLS = ("blur", "grey", "other")
+_ALIKE = {
+    name: dict.fromkeys(_FILLS, 0.25)
+    for name in (
+        *("prediction", "prediction_answers", "local_truth_random"),
+        *("completeness", "completeness_random", "completeness_active"),
+        *("change", "change_random", "change_active"),
+    )
+}
+PIXELS = PixelFaithfulness(
+    local_truth={"blur": 0.39, "grey": 0.42, "other": 0.16},
+    completeness_best=0.9, change_best=0.9, window=0.35, area=0.2, leaves=300,
+    samples=100, **_ALIKE,
+)  # fmt: skip
 KINDS = ((50, 0), (0, 50))
 NAMED = NamedParts(
     leaves=2.0, types=2, types_used=2, top_type=0, top_type_share=0.5,
@@ -74,7 +94,7 @@ NAMES = (
     f"{RIGHT}, and says why: it finds 99.7 % of the parts in them, each once"
 )
 CHANGES = "without them its answer changes for 89.2 % of the images"
-CHANGES += " (by chance 90.0 %)"
+CHANGES += " (with them at their mean 89.2 %, by chance 90.0 %)"
 USES = f"{RIGHT} and uses its trees, as {CHANGES}"
 NOT_WHY = f"{RIGHT}, but its trees do not say why: "
 
@@ -103,6 +123,8 @@ parts(found_once=None, information=None)
     {USES}; whether they name parts is not known without masks.
 dict(named_parts=None)
     {USES}; they are of capsules without places.
+used(pixels=PIXELS)
+    {USES}, but a leaf is not made by what is under it.
 dict(faithfulness=None)
     {RIGHT}; whether it uses its trees was not measured.
 used(0.01, answer_changes_chance=0.02)
@@ -127,7 +149,7 @@ dict(accuracy=0.5, accuracy_quantized=0.5)
 """
 
 
-@refusals(SENTENCES, used=used, parts=parts)
+@refusals(SENTENCES, used=used, parts=parts, PIXELS=PIXELS)
 def test_a_sentence_says_whether_trees_say_why(report, call, said):
     found = changed(report, **call())
     told = said.format_map(globals())
@@ -136,13 +158,43 @@ def test_a_sentence_says_whether_trees_say_why(report, call, said):
     assert summary.is_warning(found) == is_warning
 
 
+def test_leaves_and_maps_that_tell_nothing_are_called_so(report):
+    of_one = {"pixels": PIXELS, "saliency": SaliencyChecks(0.83, 0.77)}
+    found = changed(report, faithfulness=of_one)
+    (_, first), *others = summary.sentences(found)
+    assert not first and others == [
+        (PIXELS.verdict, True),
+        (of_one["saliency"].verdict, True),
+    ]
+    assert (
+        "when all outside of it is of another image, 16.0 % of them stay. So "
+        "where a leaf is drawn does not tell what it is made by. The windows "
+        "of a tree (20 % of an image) alone keep 25.0 % of the answers (random "
+        "ones 25.0 %, the best found 90.0 %); without them 25.0 % change "
+        "(random ones 25.0 %, the best found 90.0 %), so that they tell no more"
+    ) in found.verdict
+    assert found.verdict.endswith(
+        f"{PIXELS.verdict} {others[1][0]} {NAMED.verdict}"
+    )
+    assert len(summary.sentences(report)) == 1
+    clear = dict.fromkeys(_FILLS, 0.9)
+    for kept, random, local in ((clear, 0.1, True), (clear, 0.5, False)):
+        one = dataclasses.replace(
+            PIXELS,
+            local_truth=kept,
+            local_truth_random=dict.fromkeys(_FILLS, random),
+        )
+        assert one.local is local
+
+
 def test_the_table_has_both_shares_and_both_entropies(report):
+    report = changed(report, faithfulness={"pixels": PIXELS})
     both = {"baseline": changed(report, sparsity=0.0), "rem": report}
     assert markdown(summary.cells(both)).split("\n")[0::2] == [
-        "| model    |  right | found |  NMI |   answer changes | shorter "
-        "| bits: place | type | pruned |",
-        "| Baseline | 100.00 |  99.7 | 1.00 | 89.2 (90.0, 0.0) |   100.0 "
-        "|        0.00 |    – |    0.0 |",
+        "| model    |  right | found |  NMI | local |   answer changes "
+        "| shorter | by place | type | pruned |",
+        "| Baseline | 100.00 |  99.7 | 1.00 |  42.0 | 89.2 (90.0, 0.0) "
+        "|   100.0 |     0.00 |    – |    0.0 |",
     ]
     lines = summary.text(both).splitlines()
     assert max(map(len, lines)) <= 100
@@ -155,7 +207,7 @@ def test_the_table_has_both_shares_and_both_entropies(report):
         report, faithfulness=None, named_parts=None, dictionary=moved,
         type_dictionary=types, grid=(1, 2, 1),
     )  # fmt: skip
-    row = ["REM", "100.00", "–", "–", "–", "–", "1.00", "0.00", "70.0"]
+    row = ["REM", "100.00", *"–––––", "1.00", "0.00", "70.0"]
     assert summary.cells({"rem": bare})[1] == row
     for told in (str(bare), summary.note({"rem": bare})):
         assert "many where objects move" in " ".join(told.split())
@@ -163,6 +215,15 @@ def test_the_table_has_both_shares_and_both_entropies(report):
     printed = " ".join(str(bare).split())
     assert "trees by place 1.00 of" in printed
     assert "trees by type 0.00 of" in printed
+
+
+def test_other_test_sets_are_told_with_both_entropies():
+    known = {"accuracy": 0.5, "accuracy_quantized": 0.5, "entropy_bits": 7.0}
+    tests = {"new": {**known, "type_entropy_bits": 0.5}, "old": known}
+    told = results.Results({}, {}, {"rem": tests}).sentences
+    assert [sentence.partition("quantised, ")[2] for sentence in told] == [
+        "7.00 bits by place, 0.50 by type.", "7.00 bits.",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,17 @@ from tfcaps.rem.evaluation.faithfulness import (
     Faithfulness as Faithfulness,
 )
 from tfcaps.rem.evaluation.faithfulness import faithfulness, tree_lengths
+from tfcaps.rem.evaluation.keypoints import Keypoints as Keypoints
+from tfcaps.rem.evaluation.keypoints import keypoints
+from tfcaps.rem.evaluation.levels import levels_curve, lowest_levels
 from tfcaps.rem.evaluation.named_parts import NamedParts as NamedParts
 from tfcaps.rem.evaluation.named_parts import named_parts
+from tfcaps.rem.evaluation.pixels import (
+    PixelFaithfulness as PixelFaithfulness,
+)
+from tfcaps.rem.evaluation.pixels import pixel_faithfulness
+from tfcaps.rem.explain import Explanation as Explanation
+from tfcaps.rem.explain import explain
 from tfcaps.rem.maps import blueprints, explanation, part_pictures
 from tfcaps.rem.multiply_adds import MultiplyAdds as MultiplyAdds
 from tfcaps.rem.multiply_adds import multiply_adds
@@ -30,6 +39,7 @@ from tfcaps.rem.parse.trees import Trees, iter_trees, trees
 from tfcaps.rem.pruning.iterative import prune_iteratively
 from tfcaps.rem.pruning.keep_zeros import keep_zeros
 from tfcaps.rem.pruning.masks import sparsity
+from tfcaps.rem.pruning.prune import Prune
 from tfcaps.rem.pruning.pruning import (
     UpdatePruningStep,
     prune_low_magnitude,
@@ -43,6 +53,7 @@ from tfcaps.rem.sharpness import SharpnessSchedule
 # Types of results can be imported too, such as `tfcaps.rem.Report`.
 __all__ = [
     "CouplingDictionary",
+    "Prune",
     "SharpnessSchedule",
     "Trees",
     "UpdatePruningStep",
@@ -52,13 +63,18 @@ __all__ = [
     "compact",
     "encoder",
     "evaluate",
+    "explain",
     "explanation",
     "faithfulness",
     "iter_trees",
     "keep_zeros",
+    "keypoints",
+    "levels_curve",
+    "lowest_levels",
     "multiply_adds",
     "named_parts",
     "part_pictures",
+    "pixel_faithfulness",
     "prune_iteratively",
     "prune_low_magnitude",
     "prune_single_shot",

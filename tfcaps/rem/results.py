@@ -17,8 +17,15 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all measures, ready for JSON."""
-        fields = dataclasses.asdict(self)  # type: ignore[call-overload]
-        return fields | {name: getattr(self, name) for name in self.told}
+        fields = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)  # type: ignore[arg-type]
+        }
+        fields |= {name: getattr(self, name) for name in self.told}
+        return {
+            name: value.to_dict() if isinstance(value, Result) else value
+            for name, value in fields.items()
+        }
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes `to_dict()` to a JSON file, which appears complete."""

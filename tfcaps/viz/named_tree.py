@@ -34,9 +34,6 @@ _GREY, _DARK = "#777777", "#222222"
 _NOT = "not part of it"
 # A class that stays may be less than half as long, as in `Faithfulness`.
 _HALF = 0.5
-# Children outside a tree are shown if they exceed this share of the image's
-# most active one, as in `Faithfulness.necessity_active`.
-_ACTIVE = 0.1
 # Pixels: of children nearer to each other one is shown.
 _APART = 1.5
 _HEAD: Any = {"fontsize": 10, "weight": "bold"}
@@ -181,11 +178,10 @@ def _choose(tree: Trees, types: Sequence[str]) -> _Shown:
     places = tree.places[0][:, ::-1]
     order = np.argsort(-tree.towards[0] * active, kind="stable")
     leaves = order[inside[order]]
-    least = _ACTIVE * max(float(active.max(initial=0.0)), 1e-6)
     outside: list[int] = []
     taken = list(places[leaves])
     for k in np.argsort(-active, kind="stable"):
-        if inside[k] or active[k] <= least:
+        if inside[k] or not tree.active[0, k]:
             continue
         if all(np.hypot(*(places[k] - at)) >= _APART for at in taken):
             outside.append(int(k))
@@ -380,9 +376,9 @@ def _draw_lengths(
         _draw_points(small, seen, some[n], size)
         if n:
             stays = int(lengths[n].argmax()) == predicted
-            told = "the answer stays" if stays else "the answer changes"
+            told = "answer stays" if stays else "answer changes"
             if stays and lengths[n].max() < _HALF * lengths[0, predicted]:
-                told += ", but shorter"
+                told = "stays, shorter"  # there is no room for more
             tint = "#0072B2" if stays else "#B34700"
             small.set_xlabel(told, color=tint, fontsize=8, weight="bold")
         _draw_bars(bars, lengths[n], classes, predicted)

@@ -195,8 +195,8 @@ def _of_row(cells: Mapping[str, str], path: Path, where: str) -> Picture:
             f"{where} has the split {part!r}; it must be one of "
             f"{', '.join(PARTS)}."
         )
-    file = existing(path.parent / file)
-    return Picture(file, as_text(label), part, where)
+    spelt = existing(path.parent / file)
+    return Picture(spelt, as_text(label), part, where)
 
 
 def _check(found: Listing) -> None:

@@ -11,7 +11,14 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
-from tfcaps.graphs import cut, encoder, keep_pruned, routed_layers
+from tfcaps.graphs import (
+    check_called_once,
+    check_unquantized,
+    cut,
+    encoder,
+    keep_pruned,
+    routed_layers,
+)
 from tfcaps.ops import Tensor, check_mode, quantize
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
 from tfcaps.rem.evaluation.faithfulness import Faithfulness
@@ -19,6 +26,8 @@ from tfcaps.rem.evaluation.faithfulness import (
     faithfulness as measure_faithfulness,
 )
 from tfcaps.rem.evaluation.named_parts import NamedParts
+from tfcaps.rem.evaluation.pixels import PixelFaithfulness
+from tfcaps.rem.evaluation.saliency_checks import SaliencyChecks
 from tfcaps.rem.finite import check_weights
 from tfcaps.rem.labels import class_of_each
 from tfcaps.rem.multiply_adds import UnknownSizeError, multiply_adds
@@ -46,6 +55,8 @@ BY_PLACE = (
 _FEWEST_SAMPLES = 30
 # Standard deviations above the most frequent class; by chance it is 1 in 100.
 _CLEARLY = 2.33
+# Results in a `Faithfulness`.
+_PARTS: Any = {"pixels": PixelFaithfulness, "saliency": SaliencyChecks}
 # Fields that `to_dict` has in another form.
 _NOT_JSON = ("dictionary", "type_dictionary", "faithfulness")
 
@@ -94,6 +105,8 @@ class Report(Result):
         voting_children: How many children these are.
         tree_threshold: The coupling that a child must exceed to be in a tree,
             see `tfcaps.routing.Routing.tree_threshold`.
+        by_levels: Accuracy and entropy at several numbers of levels, see
+            `levels_curve`, if these were measured.
     """
 
     told = ("learnt", "trivial", "empty", "verdict", "type_entropy_bits")
@@ -124,6 +137,7 @@ class Report(Result):
     t_score_voting: float | None = None
     voting_children: int | None = None
     tree_threshold: float | None = None
+    by_levels: list[dict[str, Any]] | None = None
 
     @property
     def entropy_bits(self) -> float:
@@ -229,6 +243,8 @@ class Report(Result):
             sentences.append(used.verdict)
         elif not self.trivial:
             sentences.append("Whether the network uses them was not measured.")
+        if used is not None:
+            sentences += used.further
         if self.named_parts is not None:
             sentences.append(self.named_parts.verdict)
         return " ".join(sentences)
@@ -263,7 +279,11 @@ class Report(Result):
         """
         parts: dict[str, Any] = {"faithfulness": None, "named_parts": None}
         if "necessity" in measures:
-            parts["faithfulness"] = Faithfulness(**_of(Faithfulness, measures))
+            used = _of(Faithfulness, measures)
+            for name, kind in _PARTS.items():
+                if used[name] is not None:
+                    used[name] = kind(**_of(kind, used[name]))
+            parts["faithfulness"] = Faithfulness(**used)
         if measures["named_parts"] is not None:
             named = _of(NamedParts, measures["named_parts"])
             parts["named_parts"] = NamedParts(**named)
@@ -392,8 +412,10 @@ class Evaluator:
         mode: str = "midtread",
     ):
         routed_layers(model)  # their absence is the clearer error
+        check_unquantized(model)
         self.model = encoder(model)
         layers = routed_layers(self.model)
+        check_called_once(self.model, layers[-1])
         self.mode = check_mode(mode)
         # What no rounding changes is computed once.
         names = layer_levels(layers, levels, most=256)  # keys are bytes

@@ -8,18 +8,22 @@ import keras
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfcaps.graphs import (
-    clone_with_call,
-    cut,
-    encoder,
-    is_routed,
-    routed_layers,
-)
-from tfcaps.layers import Length, PartCaps, PrimaryCaps, PrimaryMatrixCaps
+from tfcaps.graphs import clone_with_call, is_routed
+from tfcaps.layers import PartCaps, PrimaryCaps, PrimaryMatrixCaps
 from tfcaps.ops import Tensor, check_positive, length
-from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
-from tfcaps.rem.finite import check_weights
-from tfcaps.rem.parse.trees import Trees, connected_calls
+from tfcaps.rem.batches import predict
+from tfcaps.rem.evaluation.pixels import PixelFaithfulness, pixel_faithfulness
+from tfcaps.rem.evaluation.saliency_checks import (
+    SaliencyChecks,
+    saliency_checks,
+)
+from tfcaps.rem.evaluation.silencing import (
+    Silencer,
+    first_images,
+    of_class,
+    parts_of,
+)
+from tfcaps.rem.parse.trees import Trees
 from tfcaps.rem.parse.trees import trees as trees_of
 from tfcaps.rem.results import Result, lines_of, percent
 
@@ -27,10 +31,10 @@ Array = NDArray[Any]
 
 # Capsules below this length for every image are silent.
 _SILENT = 0.01
-# Children are active if they exceed this share of the image's most active one.
-_ACTIVE = 0.1
 # Images for which random and active children are silenced, and shifted images.
 _CONTROLS, SHIFTED = 400, 256
+# Images whose saliency maps are compared.
+_MAPS = 100
 # Activations that differ less are the same but for rounding.
 _DECIMALS = 6
 # The same for the variance of couplings: that of those which differ by 1e-7.
@@ -49,12 +53,6 @@ HALF = 0.5
 MARGIN = 0.05
 # Below it nearly all images have one answer, and hardly any could change.
 LEAST_CHANCE = 0.1
-# Rows of a step have at most about so many votes (numbers), unless the batches
-# of the user are larger: 64 MiB in float32.
-_VOTES_PER_STEP = 2**24
-_MOST_ROWS = 2048
-# Steps after which it pays to trace the routing, which takes as long as some.
-_EAGER_STEPS = 4
 # Layers that make capsules, besides those that route.
 _CAPSULES = (PartCaps, PrimaryCaps, PrimaryMatrixCaps)
 # How a sentence about silenced children says what took their place, and what
@@ -84,8 +82,7 @@ class Faithfulness(Result):
             those that pruning has left an influence.
         answer_changes_active: The same without as many active children that are
             not in the tree, drawn at random; without all of them where there
-            are fewer. A child is active if its activation is more than a tenth
-            of that of the image's most active child.
+            are fewer, see `Trees.active`.
         answer_changes_chance: The same by chance, if each image got the answer
             of a random one: 1 - sum(q_j^2), with the share q_j of the images
             that are named j. It is 1 - 1/J where J classes are equally
@@ -114,6 +111,9 @@ class Faithfulness(Result):
         silent_capsules: For each capsule layer, the share of capsules that are
             shorter than 0.01 for every image.
         samples: How many images were used.
+        pixels: What `pixel_faithfulness` returned, if that was measured.
+        saliency: What `saliency_checks` returned, `None` of a network without
+            saliency maps.
     """
 
     told = ("same_without_tree", "empty", "verdict")
@@ -137,6 +137,8 @@ class Faithfulness(Result):
     stability: float | None
     silent_capsules: dict[str, float]
     samples: int
+    pixels: PixelFaithfulness | None = None
+    saliency: SaliencyChecks | None = None
 
     @property
     def same_without_tree(self) -> dict[str, float]:
@@ -273,10 +275,22 @@ class Faithfulness(Result):
             ("class share", f"{self.class_share:.3f}"),
             ("stability", stability),
             ("silent capsules", ", ".join(silent)),
+            *(row for part in self._parts for row in part.rows()),
         ]
 
+    @property
+    def _parts(self) -> list[PixelFaithfulness | SaliencyChecks]:
+        parts = self.pixels, self.saliency
+        return [part for part in parts if part is not None]
+
+    @property
+    def further(self) -> list[str]:
+        """The verdicts on pixels and on saliency maps, if there are any."""
+        return [part.verdict for part in self._parts]
+
     def __str__(self) -> str:
-        return "\n".join([*lines_of(self.rows()), "", self.verdict])
+        told = " ".join([self.verdict, *self.further])
+        return "\n".join([*lines_of(self.rows()), "", told])
 
 
 def faithfulness(
@@ -286,6 +300,7 @@ def faithfulness(
     layer: str | None = None,
     samples: int = 2000,
     draws: int = 5,
+    pixels: bool = False,
     seed: int = 0,
     batch_size: int = 256,
     verbose: int = 0,
@@ -311,6 +326,8 @@ def faithfulness(
             shuffle data that are sorted by class. Defaults to `2000`.
         draws: Int. How many sets of random children, and of active ones, are
             drawn for each image. Defaults to `5`.
+        pixels: Bool. Also replace pixels, by `pixel_faithfulness` with its
+            defaults. Defaults to `False`.
         seed: Int. Seed of all that is random. Defaults to `0`.
         batch_size: Int. Size of the batches cut from arrays. Defaults to `256`.
         verbose: 0 or 1. Show progress bars. Defaults to `0`.
@@ -326,8 +343,8 @@ def faithfulness(
     """
     check_positive(samples=samples, draws=draws)
     silencer = Silencer(model, layer)
-    images = _first_images(dataset, silencer.model, samples, batch_size)
-    parts = (images[part] for part in _parts(len(images), batch_size))
+    images = first_images(dataset, silencer.model, samples, batch_size)
+    parts = (images[part] for part in parts_of(len(images), batch_size))
     trees = trees_of(silencer.model, parts, couplings=False, layer=layer)
     inside = trees.in_tree
     before = of_class(trees.lengths, trees.predicted)
@@ -347,7 +364,7 @@ def faithfulness(
         """Adds what becomes of the answers to some images."""
         values = means if name == "mean" else None
         parts = []
-        for part in _parts(len(rows), step):
+        for part in parts_of(len(rows), step):
             children = [x[rows[part]] for x in taken]
             parts.append(silencer.silence(children, silenced[part], values))
             bar.add(len(parts[-1]))
@@ -374,6 +391,12 @@ def faithfulness(
         stability = tree_stability(
             silencer.model, images[few], inside[few], layer, batch_size
         )
+    of_pixels = None
+    if pixels:
+        of_pixels = pixel_faithfulness(
+            silencer.model, images, seed=seed, verbose=verbose
+        )
+    few = images[_evenly(len(images), _MAPS)]
     return Faithfulness(
         **shares,
         answer_changes_chance=chance(trees.predicted),
@@ -383,6 +406,8 @@ def faithfulness(
         stability=stability,
         silent_capsules=_silent_capsules(silencer.model, images, batch_size),
         samples=len(images),
+        pixels=of_pixels,
+        saliency=saliency_checks(silencer.model, few, seed=seed),
     )
 
 
@@ -404,7 +429,7 @@ def tree_stability(
     batches = (
         array[part]
         for array in shifted
-        for part in _parts(len(array), batch_size)
+        for part in parts_of(len(array), batch_size)
     )
     found = trees_of(model, batches, couplings=False, layer=layer).in_tree
     if inside is None:
@@ -439,86 +464,12 @@ def tree_lengths(
     images = trees.own(images)
     silencer = Silencer(model)
     lengths = np.repeat(trees.lengths[:, np.newaxis], 3, axis=1)
-    for part in _parts(len(images), batch_size):
+    for part in parts_of(len(images), batch_size):
         taken = silencer.taken(images[part], batch_size)
         inside = trees.in_tree[part]
         lengths[part, 1] = silencer.silence(taken, inside, None)
         lengths[part, 2] = silencer.silence(taken, ~inside, None)
     return lengths
-
-
-class Silencer:
-    """Runs a network once up to the children, and routes these repeatedly.
-
-    The inputs of the layer are called `taken`, a list of arrays: poses,
-    activations if they are an input, and other tensors from below.
-
-    Attributes:
-        model: The network from images to lengths.
-        most_rows: Int. Rows that may be routed in a step.
-    """
-
-    def __init__(self, model: keras.Model, layer: str | None = None):
-        routed_layers(model)  # their absence is the clearer error
-        self.model = encoder(model)
-        check_weights(self.model.weights)
-        _, calls, number = connected_calls(self.model, layer)
-        call = calls[number]
-        self._below, above = cut(self.model, call.layer)
-        self._layer = call.layer
-        self._has_activations = call.activations is not None
-        self._shape = tuple(above.inputs[0].shape)
-        children, parents = map(int, call.couplings.shape[1:])
-        lengths = above.outputs[0]
-        if len(lengths.shape) != 2:
-            lengths = Length(dtype="float32")(lengths)
-        self._lengths = keras.Model(above.inputs, lengths)
-        self._steps = 0
-        numbers = children * parents * int(call.poses.shape[-1])
-        self.most_rows = max(1, min(_MOST_ROWS, _VOTES_PER_STEP // numbers))
-
-    def taken(self, images: Array, batch_size: int) -> list[Array]:
-        """Returns what the routed layers take of images."""
-        parts = [
-            keras.tree.flatten(predict(self._below, images[part]))
-            for part in _parts(len(images), batch_size)
-        ]
-        each = zip(*parts, strict=True)
-        return [np.concatenate(arrays).astype("float32") for arrays in each]
-
-    def silence(
-        self, taken: list[Array], silenced: Array, values: list[Array] | None
-    ) -> Array:
-        """Returns the lengths `[b, j]` without the silenced children `[b, i]`.
-
-        In place of what is `taken` they get `values`, which are the same for
-        all images, or 0.
-        """
-        self._steps += 1
-        if self._steps == _EAGER_STEPS and keras.backend.backend() != "jax":
-            self._lengths.compile(jit_compile=False)
-        silenced = np.reshape(silenced, (-1, *self._shape[1:-1]))
-        replaced = list(taken)
-        for k in range(1 + self._has_activations):
-            value = 0.0 if values is None else values[k]
-            where = silenced[..., None] if k == 0 else silenced
-            replaced[k] = np.where(where, value, taken[k]).astype("float32")
-        return np.asarray(predict(self._lengths, replaced), "float32")
-
-
-def _first_images(
-    dataset: Any, model: keras.Model, samples: int, batch_size: int
-) -> Array:
-    """Returns at most so many images, the first ones."""
-    images: list[Array] = []
-    batches, _ = labelled_batches(dataset, batch_size, model, need_labels=False)
-    for batch, _ in batches:
-        images.append(batch)
-        if sum(map(len, images)) >= samples:
-            break
-    if not any(map(len, images)):
-        raise ValueError(NO_SAMPLES)
-    return np.concatenate(images)[:samples]
 
 
 def _shifted(images: Array) -> list[Array]:
@@ -529,11 +480,6 @@ def _shifted(images: Array) -> list[Array]:
         padded[:, top : top + rows, left : left + columns]
         for top, left in ((2, 1), (0, 1), (1, 2), (1, 0))
     ]
-
-
-def _parts(count: int, size: int) -> list[slice]:
-    """Returns slices of so many rows, which together are all."""
-    return [slice(start, start + size) for start in range(0, count, size)]
 
 
 def _evenly(count: int, most: int) -> Array:
@@ -557,8 +503,7 @@ def _other_children(
     scores = np.random.default_rng(seed).random((count, draws, children))
     scores += ~trees.activations.any(axis=0)
     random = _places(scores[some]) < sizes[:, None]
-    least = _ACTIVE * active.max(axis=-1, keepdims=True)
-    others = ((active > least) & ~inside)[:, None]
+    others = (trees.active[some] & ~inside)[:, None]
     scores = np.random.default_rng(seed).random(random.shape)
     other = (_places(scores + ~others) < sizes[:, None]) & others
     longest = _places(-np.round(active, _DECIMALS)) < sizes
@@ -582,7 +527,7 @@ def _silent_capsules(
     copy = clone_with_call(model, call)
     network = keras.Model(copy.input, active)
     loud: dict[str, Any] = dict.fromkeys(active, False)
-    for part in _parts(len(images), batch_size):
+    for part in parts_of(len(images), batch_size):
         for name, values in predict(network, images[part]).items():
             loud[name] |= np.any(values >= _SILENT, axis=0)
     return {name: float(np.mean(~each)) for name, each in loud.items()}
@@ -597,11 +542,6 @@ def chance(answers: Array) -> float:
     """Returns how many answers change if each becomes that of a random one."""
     shares = np.unique(answers, return_counts=True)[1] / len(answers)
     return float(1.0 - np.sum(shares**2))
-
-
-def of_class(lengths: Array, classes: Array) -> Array:
-    """Returns the length `[b]` of one class of each sample."""
-    return np.take_along_axis(lengths, classes[:, None], axis=-1)[:, 0]
 
 
 def jaccard(first: Array, second: Array) -> float:

@@ -375,9 +375,8 @@ def _on_parts(
         ones; how many leaves find each; and the part under each leaf, `[l]`, in
         the order of `np.nonzero(trees.in_tree)`, or -1.
     """
-    places, own = _places(trees, parts, loose), np.shape(parts)[1]
-    are_masks = places.ndim == 4
-    centres = np.stack([*map(_centroids, places)]) if are_masks else places
+    places, own = check_parts(trees, parts, loose), np.shape(parts)[1]
+    are_masks, centres = places.ndim == 4, centres_of(places)
     there = np.isfinite(centres[..., 0])
     if not there[:, :own].any():
         raise ValueError(
@@ -398,7 +397,9 @@ def _on_parts(
     return there, np.stack(hits), np.concatenate(under)
 
 
-def _places(trees: Trees, parts: ArrayLike, loose: ArrayLike | None) -> Array:
+def check_parts(
+    trees: Trees, parts: ArrayLike, loose: ArrayLike | None = None
+) -> Array:
     """Returns masks or centres of parts, the object's before the loose ones.
 
     Raises:
@@ -429,12 +430,14 @@ def _places(trees: Trees, parts: ArrayLike, loose: ArrayLike | None) -> Array:
     return np.concatenate([own, others], axis=1)
 
 
-def _centroids(masks: Array) -> Array:
-    """Returns the means of the pixels of masks, `[parts, 2]`, NaN of none."""
-    flat = masks.reshape(len(masks), -1)
-    pixels = np.indices(masks.shape[1:]).reshape(2, -1).T
+def centres_of(parts: Array) -> Array:
+    """Returns the centres of masks or points, `[n, parts, 2]`, NaN of none."""
+    if parts.ndim == 3:
+        return parts
+    flat = parts.reshape(*parts.shape[:2], -1)
+    pixels = np.indices(parts.shape[2:]).reshape(2, -1).T
     with np.errstate(invalid="ignore"):
-        return np.asarray(flat @ pixels / flat.sum(axis=1, keepdims=True))
+        return np.asarray(flat @ pixels / flat.sum(axis=-1, keepdims=True))
 
 
 def _lie_on(masks: Array, places: Array) -> Array:
@@ -466,3 +469,23 @@ def mutual_information(table: ArrayLike) -> float:
         return 1.0
     shared = rows + columns - entropy(table)
     return float(np.clip(2.0 * shared / (rows + columns), 0.0, 1.0))
+
+
+def rand_index(table: ArrayLike) -> float:
+    """Returns the adjusted Rand index of rows and columns.
+
+    That is by how much more pairs are together in both than by chance; 1 where
+    rows and columns are the same.
+
+    References:
+        - Hubert, Arabie, 1985, "Comparing partitions"
+    """
+    table = np.asarray(table, np.float64)
+
+    def pairs(counts: Any) -> float:
+        return float(np.sum(counts * (counts - 1)) / 2)
+
+    rows, columns = pairs(table.sum(axis=1)), pairs(table.sum(axis=0))
+    chance = rows * columns / max(pairs(table.sum()), 1.0)
+    most = (rows + columns) / 2
+    return 1.0 if most == chance else (pairs(table) - chance) / (most - chance)

@@ -12,7 +12,12 @@ import numpy as np
 from keras import ops
 from numpy.typing import ArrayLike, NDArray
 
-from tfcaps.graphs import clone_with_call, encoder, last_routed_layer
+from tfcaps.graphs import (
+    check_called_once,
+    clone_with_call,
+    encoder,
+    last_routed_layer,
+)
 from tfcaps.layers import ClassCaps
 from tfcaps.layers.routed import child_activations
 from tfcaps.ops import Tensor, check_mode, quantize
@@ -29,9 +34,13 @@ from tfcaps.rem.parse.receptive_fields import ReceptiveFields, receptive_fields
 
 Array = NDArray[Any]
 
+# Children are active if they exceed this share of the image's most active one,
+# which is at least so active.
+_ACTIVE, _LEAST = 0.1, 1e-6
+
 _LEVELS = 11  # of codes of couplings that nobody rounds
 # Those that all images share.
-_SHARED = ("types", "thresholds")
+_SHARED = ("types", "thresholds", "grid")
 
 
 class Edge(NamedTuple):
@@ -108,6 +117,8 @@ class Trees:
             Couplings are `[n, m, 0]` if they were not wanted.
         thresholds: The coupling above which a child is in the tree, for each
             of these layers, and last for the children of the classes.
+        grid: Rows, columns and types of the children, `(h, w, t)`; `(i,)` where
+            they have no positions.
     """
 
     predicted: Array
@@ -121,6 +132,7 @@ class Trees:
     places: Array
     hidden: tuple[tuple[Array, Array], ...] = ()
     thresholds: tuple[float, ...] = ()
+    grid: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.predicted)
@@ -154,6 +166,15 @@ class Trees:
         return np.count_nonzero(self.in_tree, axis=1)
 
     @functools.cached_property
+    def active(self) -> Array:
+        """Which children are active, `[n, i]`, bool.
+
+        They exceed a tenth of the image's most active one.
+        """
+        most = self.activations.max(axis=1, keepdims=True, initial=0.0)
+        return np.asarray(self.activations > _ACTIVE * np.maximum(most, _LEAST))
+
+    @functools.cached_property
     def runners_up(self) -> Array:
         """The second longest class, `[n]`, int64; -1 if there is but one."""
         others = self.lengths.astype(np.float64)
@@ -178,6 +199,26 @@ class Trees:
     def num_types(self) -> int:
         """Number of types of children, `t`."""
         return int(self.types.max()) + 1
+
+    @functools.cached_property
+    def type_map(self) -> NDArray[np.int64]:
+        """The type at each place, `[n, rows, columns]`, int64.
+
+        That is the most active type there, or -1 where none is `active`.
+
+        Raises:
+            ValueError: If the children have no positions.
+        """
+        if len(self.grid) != 3 or math.prod(self.grid[:2]) == 1:
+            raise ValueError(
+                "A map of types needs children that have positions, of a layer "
+                "that takes [b, h, w, t, k]. Received: children of the grid "
+                f"{self.grid}."
+            )
+        shape = (len(self), *self.grid)
+        types = self.activations.reshape(shape).argmax(axis=-1)
+        nothing = ~self.active.reshape(shape).any(axis=-1)
+        return np.where(nothing, -1, types)
 
     @functools.cached_property
     def slots(self) -> Array:
@@ -514,6 +555,7 @@ class TreeNetwork:
             places=places.astype(np.float64, copy=False),
             hidden=tuple((a, c) for a, c in outputs["hidden"]),
             thresholds=self._thresholds,
+            grid=self.grid,
         )
 
 
@@ -527,6 +569,7 @@ def connected_calls(
     directly the children of the next one.
     """
     last = last_routed_layer(model)
+    check_called_once(model, last)
     calls: dict[int, _Call] = {}  # by the poses that they made
 
     def call(layer: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,0 +1,96 @@
+"""Whether saliency maps are of the image and of what was learnt."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.networks import draw_weights, images_of, of_capsules, tiny_capsnet
+from tests.tolerance import assert_all_equal
+from tfcaps import rem
+from tfcaps.layers import ClassCaps, ConstellationCaps, PartCaps
+from tfcaps.rem.evaluation.saliency_checks import (
+    SaliencyChecks,
+    _alike,
+    saliency_checks,
+    with_new_weights,
+)
+
+
+def spots(count):
+    """Returns images with a bright place each."""
+    images = np.zeros((count, 16, 16, 1), "float32")
+    rows, columns = np.random.default_rng(0).integers(0, 16, (2, count))
+    images[np.arange(count), rows, columns] = 1.0
+    return images
+
+
+def network_of_spots():
+    images = keras.Input((16, 16, 1), name="images")
+    parts = PartCaps(1, window=3)
+    poses, present = parts(images)
+    classes = ConstellationCaps(2)(poses, present, return_activations=True)
+    model = keras.Model(
+        images, keras.layers.Identity(name="lengths")(classes[1])
+    )
+    parts.conv.kernel.assign([[[[9.0]]]])
+    parts.nothing_conv.kernel.assign([[[[0.0]]]])
+    parts.nothing_conv.bias.assign([4.0])
+    return model
+
+
+@pytest.mark.slow
+def test_maps_of_what_was_found_are_of_the_image():
+    model = network_of_spots()
+    found = saliency_checks(model, spots(20))
+    assert found.specific and found.other_image < 0.3
+    assert found.verdict.startswith("The saliency maps are of the image: their")
+    assert found == saliency_checks(model, spots(20))
+    assert saliency_checks(model, spots(1)) is None
+
+
+@pytest.mark.slow
+def test_maps_that_are_always_alike_are_no_explanation():
+    model = draw_weights(tiny_capsnet(), 4, class_caps=3.0)
+    before = model.get_weights()
+    images = images_of(model, 20)
+    found = saliency_checks(model, images)
+    assert not found.specific and found.other_image > 0.9
+    assert "no explanation: their rank correlation with" in found.verdict
+    assert_all_equal(model.get_weights(), before)
+    used = rem.faithfulness(model, images, draws=1)
+    assert used.saliency.other_image == pytest.approx(found.other_image)
+    assert used.further == [used.saliency.verdict]
+    assert used.to_dict()["saliency"]["specific"] is False
+
+
+def test_other_weights_are_those_before_training():
+    model = draw_weights(tiny_capsnet(), 4, class_caps=3.0)
+    first, again, other = (with_new_weights(model, s) for s in (0, 0, 1))
+    assert_all_equal(first.get_weights(), again.get_weights())
+    kernels = [m.layers[1].kernel for m in (first, other, model)]
+    assert len({float(kernel[0, 0, 0, 0]) for kernel in kernels}) == 3
+
+
+def test_what_has_no_maps_is_not_measured():
+    model = of_capsules(ClassCaps(3, 4), 8, 4)
+    assert saliency_checks(model, np.ones((3, 8, 4), "float32")) is None
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ([[1, 2, 3]], [[2, 4, 9]], 1.0),
+        ([[1, 2, 3]], [[3, 2, 1]], -1.0),
+        ([[1, 2, 3]], [[0, 0, 0]], 0.0),
+        ([[1, 2, 3], [1, 2, 2]], [[1, 2, 3], [5, 5, 5]], 0.5),
+    ],
+)
+def test_rank_correlations(first, second, expected):
+    assert _alike(np.array(first), np.array(second)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "specific"), [((0.5, 0.2), True), ((0.1, 0.51), False)]
+)
+def test_both_must_be_low(numbers, specific):
+    assert SaliencyChecks(*numbers).specific is specific

@@ -1,0 +1,565 @@
+"""Measures whether trees are true of the pixels, by replacing these."""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage, stats
+
+from tfcaps.ops import check_positive
+from tfcaps.rem.batches import predict
+from tfcaps.rem.evaluation.silencing import (
+    Silencer,
+    first_images,
+    of_class,
+    parts_of,
+)
+from tfcaps.rem.parse.trees import TreeNetwork, Trees
+from tfcaps.rem.parse.trees import trees as trees_of
+from tfcaps.rem.results import Result, lines_of, percent
+
+Array = NDArray[Any]
+Shares = dict[str, float]
+Controls = dict[str, float | None]
+
+# Leaves are made by their windows if so many stay with these alone, and half as
+# many at most with another window.
+LEAST_LOCAL = 0.8
+# Windows of trees tell something if they are above random ones by this much.
+MARGIN = 0.05
+# A leaf stays if it is at least so strong.
+_STRONG = 0.5
+# Most leaves of an image that are asked one by one.
+_LEAVES = 8
+# Deviation of the blur, as a share of the shorter side.
+_BLUR = 0.1
+# Rows and columns of windows among which the best are sought.
+_CANDIDATES = 5
+# Of which the best windows are sought, as that takes longest.
+_BEST = "grey"
+# Falls that differ less are the same but for rounding.
+_DECIMALS = 5
+_IN_WORDS = {"blur": "blurred", "grey": "grey", "other": "of another image"}
+
+
+@dataclasses.dataclass(frozen=True)
+class PixelFaithfulness(Result):
+    """The result of `tfcaps.rem.pixel_faithfulness`: prints, saves as JSON.
+
+    A dict has a share of images or leaves for each of what takes the place of
+    pixels: `"blur"`, the image itself, blurred by a tenth of its shorter side;
+    `"grey"`, the mean colour of all images; and `"other"`, another image. A
+    leaf's window is a square around its place; random windows, and those of
+    other active children, are as many and as large.
+
+    Attributes:
+        local_truth: Share of leaves that stay when all outside of their window
+            is replaced: within one place of the grid a child of the same type
+            is at least half as active.
+        local_truth_random: The same when another window is left, one that does
+            not overlap it where there is room. It must be low: a leaf that
+            stays without its window is not made by it.
+        prediction: Rank correlation over leaves of the evidence that is stated
+            and that which is lost when their window is replaced. Evidence is
+            the length of the predicted class; stated is what is lost when the
+            leaf, and others of the tree in its window, are silenced after all
+            children have been found.
+        prediction_answers: Share of images of which the answer without the
+            windows of the tree is that of the network with the tree silenced.
+        completeness: Share of images that keep their answer when all outside
+            the windows of the tree is replaced.
+        completeness_random: The same with random windows.
+        completeness_active: The same with windows of other active children, in
+            images that have some; `None` without any.
+        change: Share of images whose answer changes when the windows of the
+            tree are replaced.
+        change_random: The same of random windows.
+        change_active: The same of windows of other active children.
+        completeness_best: Share of images for which as many windows are known
+            that keep the answer, in grey: those of the tree, random ones, or
+            what a greedy search finds.
+        change_best: The same of windows that change it: the ceiling for
+            `change`, low where images are redundant.
+        window: Side of a window as a share of the image's sides.
+        area: Mean share of the image under the windows of a tree.
+        leaves: How many leaves were asked.
+        samples: How many images were used.
+    """
+
+    told = ("local", "tell", "verdict")
+
+    local_truth: Shares
+    local_truth_random: Shares
+    prediction: Shares
+    prediction_answers: Shares
+    completeness: Shares
+    completeness_random: Shares
+    completeness_active: Controls
+    change: Shares
+    change_random: Shares
+    change_active: Controls
+    completeness_best: float
+    change_best: float
+    window: float
+    area: float
+    leaves: int
+    samples: int
+
+    @property
+    def local(self) -> bool:
+        """Whether leaves are made by their windows.
+
+        At least 80 % stay when all else is replaced, whatever takes its place,
+        and at most half as many when another window is left.
+        """
+        return not self._why_not_local
+
+    @property
+    def _why_not_local(self) -> str:
+        name = min(self.local_truth, key=self.local_truth.__getitem__)
+        share = self.local_truth[name]
+        if share < LEAST_LOCAL:
+            return (
+                f"when all outside of it is {_IN_WORDS[name]}, "
+                f"{percent(share)} of them stay"
+            )
+        for name, others in self.local_truth_random.items():
+            if others > self.local_truth[name] / 2:
+                return (
+                    f"{percent(others)} of them stay when only another window "
+                    f"is left and all else is {_IN_WORDS[name]}"
+                )
+        return ""
+
+    @property
+    def verdict(self) -> str:
+        """Whether leaves are made by their windows, and what these do."""
+        least = min(self.local_truth.values())
+        side = f"{percent(self.window, 0)} of a side"
+        first = (
+            f"The leaves are made by their windows ({side}): at least "
+            f"{percent(least)} of them stay when all else is replaced."
+        )
+        if why := self._why_not_local:
+            first = (
+                f"The leaves are not made by their windows ({side}): {why}. So "
+                "where a leaf is drawn does not tell what it is made by."
+            )
+        numbers = (
+            f"The windows of a tree ({percent(self.area, 0)} of an image) "
+            f"alone keep {percent(self.completeness[_BEST])} of the answers "
+            f"(random ones {percent(self.completeness_random[_BEST])}, the "
+            f"best found {percent(self.completeness_best)}); without them "
+            f"{percent(self.change[_BEST])} change (random ones "
+            f"{percent(self.change_random[_BEST])}, the best found "
+            f"{percent(self.change_best)})"
+        )
+        if not self.tell:
+            numbers += ", so that they tell no more than random windows"
+        return f"{first} {numbers}."
+
+    @property
+    def tell(self) -> bool:
+        """Whether the windows of trees tell more of the answer than others.
+
+        They keep or change more answers than random ones, in grey, by at least
+        5 %.
+        """
+        gains = (
+            self.completeness[_BEST] - self.completeness_random[_BEST],
+            self.change[_BEST] - self.change_random[_BEST],
+        )
+        return max(gains) >= MARGIN
+
+    def rows(self) -> list[tuple[str, str | None]]:
+        """Returns the names of measures, and what they are as text."""
+        rows: list[tuple[str, str | None]]
+        rows = [("leaves asked of pixels", f"{self.leaves:,}")]
+        for title, measure in (
+            ("leaves made by their window", "local_truth"),
+            ("answers kept by windows alone", "completeness"),
+            ("answers changed without windows", "change"),
+        ):
+            for name, share in getattr(self, measure).items():
+                text = str(percent(share))
+                for control in ("random", "active"):
+                    others = getattr(self, f"{measure}_{control}", None)
+                    if others is not None and others[name] is not None:
+                        text += f", {control} {percent(others[name])}"
+                if name == _BEST and measure != "local_truth":
+                    best = getattr(self, f"{measure}_best")
+                    text += f", best {percent(best)}"
+                rows.append((f"{title}, {name}", text))
+        for name, value in self.prediction.items():
+            answers = percent(self.prediction_answers[name])
+            text = f"rank correlation {value:.2f}, answers {answers}"
+            rows.append((f"prediction, {name}", text))
+        return rows
+
+    def __str__(self) -> str:
+        return "\n".join([*lines_of(self.rows()), "", self.verdict])
+
+
+def pixel_faithfulness(
+    model: keras.Model,
+    dataset: Any,
+    *,
+    window: float = 0.35,
+    samples: int = 100,
+    ceiling: int = 20,
+    seed: int = 0,
+    batch_size: int = 64,
+    verbose: int = 0,
+) -> PixelFaithfulness:
+    """Measures whether trees are true of the pixels.
+
+    Silenced capsules say what a network does with what it has found, and not
+    what it has found it in: each place of a deep map sees the whole image. So
+    this function replaces pixels, and looks at the image again. It asks, in
+    this order: is a leaf made by its window; is what it states lost with it; do
+    the windows of the tree keep the answer, and does it change without them?
+
+    An image with five leaves takes about 75 passes of the network, and where no
+    windows are known that change its answer, up to 25 more for each leaf, of
+    `ceiling` images. In an image whose tree is empty there is nothing to
+    replace, and nothing to keep.
+
+    Args:
+        model: As in `trees`, from images of a known size, whose children have
+            places.
+        dataset: As in `evaluate`; labels are not looked at.
+        window: Float in (0, 1). Side of a window as a share of the image's
+            sides. Defaults to `0.35`.
+        samples: Int. Measure at most this many images, the first ones, so
+            shuffle data that are sorted by class. Defaults to `100`.
+        ceiling: Int. Look for the best windows of at most this many images.
+            Defaults to `20`.
+        seed: Int. Seed of all that is random. Defaults to `0`.
+        batch_size: Int. Most images in a batch. Defaults to `64`.
+        verbose: 0 or 1. Show progress bars. Defaults to `0`.
+
+    Raises:
+        ValueError: As in `trees`, if the children have no places, or an
+            argument is out of range.
+
+    References:
+        - Petsiuk, Das, Saenko, 2018, https://arxiv.org/abs/1806.07421 (deletion
+          and insertion)
+        - DeYoung et al., 2020, https://arxiv.org/abs/1911.03429
+          (comprehensiveness, sufficiency)
+    """
+    check_positive(samples=samples, ceiling=ceiling)
+    if not 0 < window < 1:
+        raise ValueError(
+            f"`window` must be in (0, 1). Received: window={window}."
+        )
+    silencer = Silencer(model)
+    images = first_images(dataset, silencer.model, samples, batch_size)
+    parts = (images[part] for part in parts_of(len(images), batch_size))
+    trees = trees_of(silencer.model, parts, couplings=False)
+    if images.ndim != 4 or not trees.has_places or len(trees.grid) != 3:
+        raise ValueError(
+            "Windows need images [b, h, w, c] and children that have places. "
+            f"Received: images of the shape {images.shape} and children of "
+            f"the grid {trees.grid}."
+        )
+    taken = silencer.taken(images, batch_size)
+    windows = _Windows(trees, images.shape[1:3], window, seed)
+    asked = windows.leaves()
+    found = [np.zeros(0)]
+    for part in parts_of(len(asked), max(batch_size, silencer.most_rows)):
+        image, child = asked[part].T
+        under = trees.in_tree[image] & windows.under(image, child)
+        lengths = silencer.silence([x[image] for x in taken], under, None)
+        found.append(of_class(lengths, trees.predicted[image]))
+    stated = np.concatenate(found)
+    silenced = silencer.silence(taken, trees.in_tree, None).argmax(axis=-1)
+    sets: dict[str, list[Any]] = {
+        "": windows.of_trees(),
+        "_random": windows.random(),
+        "_active": windows.of_active(),
+    }
+    pixels = _Pixels(silencer.model, images, windows, seed, batch_size)
+    total = 3 * (3 * len(asked) + 6 * len(images))
+    pixels.bar = keras.utils.Progbar(total, verbose=verbose, unit_name="image")
+    before = of_class(trees.lengths, trees.predicted)[asked[:, 0]]
+    shares: dict[str, Any] = {}
+
+    def add(measure: str, fill: str, value: float | None) -> None:
+        shares.setdefault(measure, {})[fill] = value
+
+    known: dict[str, Array] = {}
+    for fill in _IN_WORDS:
+        for which, others in (
+            ("", trees.places[tuple(asked.T)]),
+            ("_random", windows.elsewhere(asked)),
+        ):
+            queries = [
+                _Query(image, place[None], True)
+                for image, place in zip(asked[:, 0], others, strict=True)
+            ]
+            stays = pixels.stays(queries, asked[:, 1], fill)
+            add(f"local_truth{which}", fill, _share(stays))
+        queries = [
+            _Query(image, trees.places[image, child][None], False)
+            for image, child in asked
+        ]
+        lengths = pixels.lengths(queries, fill)
+        falls = before - of_class(lengths, trees.predicted[asked[:, 0]])
+        correlation = _rank_correlation(before - stated, falls)
+        add("prediction", fill, correlation)
+        for which, places in sets.items():
+            for measure, kept in (("completeness", True), ("change", False)):
+                rows = [k for k, at in enumerate(places) if at is not None]
+                queries = [_Query(k, places[k], kept) for k in rows]
+                answers = pixels.lengths(queries, fill).argmax(axis=-1)
+                same = answers == trees.predicted[rows]
+                value = same if kept else ~same
+                share = _share(value) if rows else None
+                add(f"{measure}{which}", fill, share)
+                if not which and not kept:
+                    agree = answers == silenced
+                    add("prediction_answers", fill, _share(agree))
+                if fill == _BEST and which != "_active":
+                    known[measure] = value | known.get(measure, False)
+    bests: dict[str, Any] = {
+        f"{measure}_best": pixels.best(trees, known[measure], kept, ceiling)
+        for measure, kept in (("completeness", True), ("change", False))
+    }
+    areas = [windows.mask(places).mean() for places in sets[""]]
+    return PixelFaithfulness(
+        **shares,
+        **bests,
+        window=float(window),
+        area=float(np.mean(areas)),
+        leaves=len(asked),
+        samples=len(images),
+    )
+
+
+def _share(values: Array) -> float:
+    return float(np.mean(values)) if len(values) else 0.0
+
+
+def _rank_correlation(first: Array, second: Array) -> float:
+    """Returns Spearman's correlation, 0 where one of them does not vary."""
+    ranks = [
+        stats.rankdata(np.round(values, _DECIMALS))
+        for values in (first, second)
+    ]
+    if any(len(np.unique(rank)) < 2 for rank in ranks):
+        return 0.0
+    return float(np.corrcoef(ranks)[0, 1])
+
+
+class _Query(NamedTuple):
+    """An image of which some windows are kept, or replaced."""
+
+    image: int
+    places: Array  # of the windows, `[m, 2]`
+    kept: bool
+
+
+class _Windows:
+    """The windows of the leaves of trees, and others."""
+
+    def __init__(
+        self, trees: Trees, sides: tuple[int, int], window: float, seed: int
+    ):
+        self.trees = trees
+        self.sides = np.array(sides)
+        self.half = window * self.sides / 2
+        self._seed = seed
+
+    def mask(self, places: Array) -> NDArray[np.bool_]:
+        """Returns the pixels in windows around places, `[rows, columns]`."""
+        near: Any = [
+            np.abs(np.arange(side) - places[:, axis, None]) < self.half[axis]
+            for axis, side in enumerate(self.sides)
+        ]
+        return np.asarray(np.any(near[0][..., None] & near[1][:, None], axis=0))
+
+    def under(self, image: Array, child: Array) -> NDArray[np.bool_]:
+        """Tells which children are in the windows of some, `[l, i]`."""
+        places = self.trees.places[image]
+        apart = np.abs(places - self.trees.places[image, child][:, None])
+        return np.asarray(np.all(apart < self.half, axis=-1))
+
+    def leaves(self) -> NDArray[np.int64]:
+        """Returns image and child of some leaves of each tree, `[l, 2]`."""
+        draw = np.random.default_rng(self._seed)
+        each = [np.zeros((0, 2), np.int64)]
+        for image, inside in enumerate(self.trees.in_tree):
+            children = draw.permutation(np.flatnonzero(inside))[:_LEAVES]
+            each.append(np.stack([0 * children + image, children], axis=-1))
+        return np.concatenate(each)
+
+    def elsewhere(self, asked: Array) -> Array:
+        """Returns for each leaf a place whose window does not overlap it."""
+        draw = np.random.default_rng(self._seed)
+        chosen = []
+        for image, child in asked:
+            every = self._places(image)
+            apart = np.abs(every - self.trees.places[image, child])
+            apart = (apart / (2 * self.half)).max(axis=-1)
+            far = np.flatnonzero(apart >= min(1.0, apart.max()))
+            chosen.append(every[draw.choice(far)])
+        return np.array(chosen).reshape(-1, 2)
+
+    def of_trees(self) -> list[Array]:
+        """Returns for each image the places of its leaves, each once."""
+        places = zip(self.trees.places, self.trees.in_tree, strict=True)
+        return [np.unique(at[inside], axis=0) for at, inside in places]
+
+    def random(self) -> list[Array]:
+        """Returns for each image as many random places."""
+        draw = np.random.default_rng(self._seed)
+        return [
+            draw.permutation(self._places(image))[: len(at)]
+            for image, at in enumerate(self.of_trees())
+        ]
+
+    def of_active(self) -> list[Array | None]:
+        """Returns as many places of other active children, `None` of none."""
+        draw, trees = np.random.default_rng(self._seed), self.trees
+        found: list[Array | None] = []
+        for image, own in enumerate(self.of_trees()):
+            others = trees.places[image][
+                trees.active[image] & ~trees.in_tree[image]
+            ]
+            new = np.any(others[:, None] != own, axis=-1).all(axis=-1)
+            others = draw.permutation(np.unique(others[new], axis=0))
+            found.append(others[: len(own)] if len(others) else None)
+        return found
+
+    def candidates(self) -> Array:
+        """Returns places of windows that together cover an image."""
+        along = [
+            np.linspace(half, side - half, _CANDIDATES) - 0.5
+            for half, side in zip(self.half, self.sides, strict=True)
+        ]
+        return np.stack(np.meshgrid(*along, indexing="ij"), -1).reshape(-1, 2)
+
+    def _places(self, image: int) -> Array:
+        return np.unique(self.trees.places[image], axis=0)
+
+
+class _Pixels:
+    """Asks a network about images some of whose pixels are replaced."""
+
+    def __init__(
+        self,
+        model: keras.Model,
+        images: Array,
+        windows: _Windows,
+        seed: int,
+        batch_size: int,
+    ):
+        outputs = TreeNetwork(model).model
+        wanted = {k: outputs.output[k] for k in ("lengths", "activations")}
+        self._model = keras.Model(outputs.input, wanted)
+        self._model.compile(jit_compile=keras.backend.backend() == "jax")
+        self._images, self._windows = images, windows
+        self._trees, self._size = windows.trees, batch_size
+        self._fills = _fills(images, seed)
+        self.bar: Any = None
+
+    def _ask(
+        self, queries: Sequence[_Query], fill: str
+    ) -> Iterator[tuple[slice, dict[str, Array]]]:
+        for part in parts_of(len(queries), self._size):
+            pixels = []
+            for image, places, kept in queries[part]:
+                mask = self._windows.mask(places)[..., None] == kept
+                other = self._fills[fill][image]
+                pixels.append(np.where(mask, self._images[image], other))
+            yield part, predict(self._model, np.stack(pixels))
+            if self.bar is not None:
+                self.bar.add(len(pixels))
+
+    def lengths(self, queries: Sequence[_Query], fill: str) -> Array:
+        """Returns the lengths of all classes, `[queries, j]`."""
+        found = [outputs["lengths"] for _, outputs in self._ask(queries, fill)]
+        classes = self._trees.lengths.shape[1]
+        return np.concatenate([np.zeros((0, classes)), *found])
+
+    def stays(
+        self, queries: Sequence[_Query], children: Array, fill: str
+    ) -> NDArray[np.bool_]:
+        """Tells which children stay, each in one of the queries."""
+        grid, stays = self._trees.grid, np.zeros(len(queries), bool)
+        for part, outputs in self._ask(queries, fill):
+            active = outputs["activations"].reshape(-1, *grid)
+            wide = ndimage.maximum_filter(active, (1, 3, 3, 1), mode="nearest")
+            wide = wide.reshape(len(active), -1)
+            images = [query.image for query in queries[part]]
+            before = self._trees.activations[images, children[part]]
+            now = wide[np.arange(len(wide)), children[part]]
+            stays[part] = now >= _STRONG * before
+        return stays
+
+    def best(self, trees: Trees, known: Array, kept: bool, most: int) -> float:
+        """Returns for what share of images windows are found that suit.
+
+        `known` tells for which they are known. A greedy search looks for them
+        in some of the others: windows are added one by one, each the best of
+        those that cover the image and those of the tree.
+        """
+        own, unknown = self._windows.of_trees(), np.flatnonzero(~known)
+        rows = unknown[:most]
+        chosen: dict[int, Array] = {k: np.zeros((0, 2)) for k in rows}
+        suited = 0
+        while chosen:
+            chosen = {
+                k: at for k, at in chosen.items() if len(at) < len(own[k])
+            }
+            queries = [
+                _Query(k, np.concatenate([at, new[None]]), kept)
+                for k, at in chosen.items()
+                for new in np.concatenate([self._windows.candidates(), own[k]])
+            ]
+            margins = _margins(self.lengths(queries, _BEST), trees, queries)
+            margins = margins if kept else -margins
+            of_image = np.array([query.image for query in queries])
+            for k in [*chosen]:
+                mine = np.flatnonzero(of_image == k)
+                best = mine[margins[mine].argmax()]
+                chosen[k] = queries[best].places
+                if margins[best] > 0:
+                    suited += 1
+                    del chosen[k]
+        share = suited / max(len(rows), 1)
+        return float(np.mean(known) + np.mean(~known) * share)
+
+
+def _margins(lengths: Array, trees: Trees, queries: list[_Query]) -> Array:
+    """Returns by how much the predicted class is longer than all others."""
+    classes = trees.predicted[[query.image for query in queries]]
+    own = of_class(lengths, classes)
+    others = np.array(lengths)
+    others[np.arange(len(classes)), classes] = -math.inf
+    return np.asarray(own - others.max(axis=-1, initial=-math.inf))
+
+
+def _fills(images: Array, seed: int) -> dict[str, Array]:
+    """Returns what takes the place of pixels, arrays like the images."""
+    width = 2 * _BLUR * min(images.shape[1:3]) + 1  # thrice: like a Gaussian
+    blurred = images.astype("float32")
+    for _ in range(3):
+        for axis in (1, 2):
+            blurred = ndimage.uniform_filter1d(
+                blurred, round(width), axis, mode="nearest"
+            )
+    mean = images.mean(axis=(0, 1, 2), dtype="float64")
+    order = np.random.default_rng(seed).permutation(len(images))
+    other = np.empty_like(order)
+    other[order] = np.roll(order, 1)  # no image is its own
+    return {
+        "blur": blurred,
+        "grey": np.broadcast_to(mean.astype("float32"), images.shape),
+        "other": images[other],
+    }

@@ -1,0 +1,140 @@
+"""Measures whether saliency maps tell anything of image and network."""
+
+import dataclasses
+import random
+from typing import Any
+
+import keras
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from tfcaps.graphs import encoder
+from tfcaps.models.backbone import FrozenModel
+from tfcaps.rem.batches import predict
+from tfcaps.rem.evaluation.silencing import parts_of
+from tfcaps.rem.maps import explanation
+from tfcaps.rem.results import Result
+
+Array = NDArray[Any]
+
+# Maps that are so like those of other images or weights tell nothing.
+MOST_ALIKE = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class SaliencyChecks(Result):
+    """Whether a saliency map is one of its image, and of what was learnt.
+
+    Attributes:
+        randomization: Mean rank correlation of the map of an image and that of
+            the network with weights as before training.
+        other_image: Mean rank correlation of the map of an image and that of
+            another one.
+    """
+
+    told = ("specific", "verdict")
+
+    randomization: float
+    other_image: float
+
+    @property
+    def specific(self) -> bool:
+        """Whether both are at most 0.5."""
+        return max(self.randomization, self.other_image) <= MOST_ALIKE
+
+    def rows(self) -> list[tuple[str, str | None]]:
+        """Returns the names of measures, and what they are as text."""
+        return [
+            ("maps like those of random weights", f"{self.randomization:.2f}"),
+            ("maps like those of other images", f"{self.other_image:.2f}"),
+        ]
+
+    @property
+    def verdict(self) -> str:
+        """One sentence on whether saliency maps explain anything."""
+        numbers = (
+            f"their rank correlation with those of random weights is "
+            f"{self.randomization:.2f}, with those of other images "
+            f"{self.other_image:.2f}"
+        )
+        if self.specific:
+            return f"The saliency maps are of the image: {numbers}."
+        return f"The saliency maps are no explanation: {numbers}."
+
+
+def saliency_checks(
+    model: keras.Model,
+    images: Array,
+    *,
+    seed: int = 0,
+    batch_size: int = 256,
+) -> SaliencyChecks | None:
+    """Compares saliency maps with those of other weights and images.
+
+    What is compared is drawn by `tfcaps.rem.explanation`. A frozen backbone
+    keeps its weights, and so does a layer that has no config.
+
+    Args:
+        model: As in `trees`.
+        images: Its input `[n, h, w, c]`.
+        seed: Int. Seed of the other weights. Defaults to `0`.
+        batch_size: Int. Most images in a batch. Defaults to `256`.
+
+    Returns:
+        `None` of a network without such maps, or of fewer than two images.
+
+    References:
+        - Adebayo et al., 2018, https://arxiv.org/abs/1810.03292
+    """
+    if len(images) < 2 or "saliency" not in explanation(model).output:
+        return None
+    maps, others = (
+        _maps(network, images, batch_size)
+        for network in (model, with_new_weights(model, seed))
+    )
+    return SaliencyChecks(
+        randomization=_alike(maps, others),
+        other_image=_alike(maps, np.roll(maps, 1, axis=0)),
+    )
+
+
+def with_new_weights(model: keras.Model, seed: int) -> keras.Model:
+    """Returns a model like one before training, but for a frozen backbone."""
+
+    def untrained(layer: Any) -> Any:
+        if isinstance(layer, FrozenModel):
+            return layer
+        try:
+            return type(layer).from_config(layer.get_config())
+        except (NotImplementedError, TypeError):  # one of the user's own
+            return layer
+
+    # From it initializers without a seed take theirs.
+    state = random.getstate()
+    random.seed(seed)
+    try:
+        return keras.models.clone_model(
+            encoder(model), clone_function=untrained
+        )
+    finally:
+        random.setstate(state)
+
+
+def _maps(model: keras.Model, images: Array, batch_size: int) -> Array:
+    """Returns saliency maps, `[n, pixels]`."""
+    network = explanation(model)
+    network = keras.Model(network.input, network.output["saliency"])
+    maps = [
+        predict(network, images[p]) for p in parts_of(len(images), batch_size)
+    ]
+    return np.concatenate(maps).reshape(len(images), -1)
+
+
+def _alike(first: Array, second: Array) -> float:
+    """Returns the mean rank correlation of maps, 0 of one that is constant."""
+    ranks = [stats.rankdata(maps, axis=-1) for maps in (first, second)]
+    ranks = [rank - rank.mean(axis=-1, keepdims=True) for rank in ranks]
+    norms = np.prod([np.linalg.norm(rank, axis=-1) for rank in ranks], axis=0)
+    products = np.sum(ranks[0] * ranks[1], axis=-1)
+    return float(np.mean(products / np.where(norms > 0, norms, 1.0)))
