@@ -124,8 +124,8 @@ def explain(options: argparse.Namespace) -> None:
     figures = _draw(
         folder, model, images[rows], trees[rows], drawn, out, meaning
     )
-    written = _write(out, folder, answers, figures, sentences, meaning)
-    for path, heading, _ in figures if few else ():
+    written = _write(out, folder, answers, drawn, figures, sentences, meaning)
+    for path, heading, _ in figures:
         print(f"{path}: {heading}")
     for file in written:
         print(file)
@@ -329,6 +329,7 @@ def _write(
     out: Path,
     folder: RunFolder,
     answers: Sequence[Answer],
+    drawn: Sequence[Answer],
     figures: Figures,
     sentences: Sentences,
     meaning: str,
@@ -343,13 +344,20 @@ def _write(
         shown.append([a.picture.name, *numbers[:-1], a.margin, a.mark])
     table, page = out / "predictions.csv", out / "index.html"
     data = out / "trees.json"
+    # The last one is of all of them.
+    pairs = zip(drawn, figures[:-1], strict=False)
+    drawings = {a.picture: path.name for a, (path, *_) in pairs}
     content = {
         "network": folder.config.model,
         "length": meaning,
         "pixels": "of the file, upright: turned as its EXIF note says",
         "pictures": [
-            {"file": str(a.picture.path), "true_class": a.picture.truth}
-            | a.record
+            {
+                "file": str(a.picture.path),
+                "drawing": drawings.get(a.picture),
+                "true_class": a.picture.truth,
+                **a.record,
+            }
             for a in answers
         ],
     }

@@ -103,6 +103,7 @@ def test_pictures_are_named_and_drawn(run, tmp_path):
         told["pictures"], (path, other), (8, 16), strict=True
     ):
         assert record["file"] == str(file) and record["width"] == size
+        assert record["drawing"] == f"named_tree-{1 + (file == other)}.png"
         boxes = [leaf["box"] for leaf in record["leaves"]]
         assert boxes and np.max(boxes) >= size - 2
         assert f'"box": {boxes[0]}' in text

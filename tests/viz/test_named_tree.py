@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 
 from tfcaps import viz
 from tfcaps.rem import Trees
@@ -103,6 +104,16 @@ def test_blueprint_and_dictionary_have_what_is_known(drawn):
     first = np.round(255 * (KNOWN[0, 0, ..., 0] - low) / (high - low))
     np.testing.assert_allclose(shown.get_array()[1:6, 1:6], first, atol=1)
     assert shown.get_array().shape == (14, 14)
+
+
+def test_types_of_the_tree_come_first():
+    many = np.random.default_rng(2).random((40, 4, 3, 3, 3))
+    tree = tree_of([[4, 4], [9, 9], [2, 2]], [39, 7, 20], [1, 1, 0])
+    drawing = viz.named_tree(IMAGE, tree, LENGTHS, parts=many)
+    labels = [panel.get_xlabel() for panel in drawing.axes[1:13]]
+    assert labels[:3] == ["type 7", "type 39", "type 0"]
+    heads = [text.get_text() for text in drawing.findobj(Text)]
+    assert "2  Some of what its parts lie on (12 of 40)" in heads
 
 
 def test_a_length_is_said_to_be_what_it_is(drawn):

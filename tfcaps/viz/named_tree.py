@@ -140,7 +140,8 @@ def named_tree(
         text = "2  What it looks for (read from its weights)"
         plan.set_title(text, loc="left", **_HEAD)
     if has_parts:
-        _draw_parts(rows[-1, 0], np.asarray(parts), types, len(high) + 1)
+        used = shown.types[shown.leaves]
+        _draw_parts(rows[-1, 0], np.asarray(parts), types, used, len(high) + 1)
     groups = _draw_lengths(
         below, seen, shown, lengths, classes, predicted, aspect
     )
@@ -312,10 +313,11 @@ def _draw_blueprint(
 
 
 def _draw_parts(
-    page: Any, parts: Array, types: Sequence[str], number: int
+    page: Any, parts: Array, types: Sequence[str], used: Array, number: int
 ) -> None:
-    """Draws what each type lies on, its pictures side by side in a frame."""
+    """Draws what types lie on, those of the tree first, in a frame each."""
     known = np.flatnonzero(np.isfinite(parts).any(axis=(1, 2, 3, 4)))
+    known = known[np.argsort(~np.isin(known, used), kind="stable")]
     columns = 5 if number > 2 else 3  # beside a blueprint there is less room
     shown = min(len(known), _TYPES // columns * columns)
     more = f" ({shown} of {len(known):,})" * (len(known) > shown)
