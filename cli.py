@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -188,6 +189,8 @@ def start_quietly(backend: str | None = None) -> None:
 
         tfcaps.keep_memory()
         tf.config.list_physical_devices()
+    # Warnings are sentences for users, who need not know whose line it is.
+    warnings.formatwarning = lambda message, *_, **__: f"{message}\n"
     # Each model that is measured traces functions of its own.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
 

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-import tfcaps
 from benchmarks.measure import Row, Settings, interleaved
 from tfcaps import losses
 from tfcaps.graphs import is_routed
@@ -120,8 +119,7 @@ def to_train(network: keras.Model, name: str) -> keras.Model:
     """Returns the part of a network that is trained, compiled."""
     loss = models.network(name).loss
     if loss == _EVIDENCE:
-        network = tfcaps.models.with_templates(network)
-        network.compile("adam", losses.constellation_losses())
+        network.compile("adam")
     else:
         network.compile("adam", _LOSSES[loss]())
     return network

@@ -135,20 +135,14 @@ def train(
     import keras
     import numpy as np
 
-    import tfcaps
-    from training import presets
-
-    losses: Any = tfcaps.losses.constellation_losses(**presets.MAP_LOSSES)
-    model = network
+    losses: Any = "auto"
     names_parts = "part_caps" in [layer.name for layer in network.layers]
-    if names_parts:
-        model = tfcaps.models.with_templates(network)
-    else:
+    if not names_parts:
         losses = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     labels = data.train.labels[: options.samples]
     steps = len(labels) // _BATCH
     rate = keras.optimizers.schedules.CosineDecay(3e-3, options.epochs * steps)
-    model.compile(keras.optimizers.Adam(rate), losses)
+    network.compile(keras.optimizers.Adam(rate), losses)
     draw = np.random.default_rng(seed)
 
     def batches() -> Any:
@@ -165,7 +159,7 @@ def train(
                 targets["reconstruction"] = clean
                 yield seen, targets if names_parts else told
 
-    model.fit(
+    network.fit(
         batches(), steps_per_epoch=steps, epochs=options.epochs, verbose=2
     )
 

@@ -80,20 +80,16 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
         options.types,
         instances=options.instances,
     )
-    training = tfcaps.models.with_templates(network)
     rate = keras.optimizers.schedules.CosineDecay(
         3e-3, options.epochs * (len(labels) // 64)
     )
-    training.compile(
-        keras.optimizers.Adam(rate), tfcaps.losses.constellation_losses()
-    )
+    network.compile(keras.optimizers.Adam(rate))
     schedule = tfcaps.callbacks.BlueprintEstimation(
         images, labels, options.epochs, seed=seed
     )
-    targets = {"evidence": labels, "presence": labels, "reconstruction": images}
-    history = training.fit(
+    history = network.fit(
         images,
-        targets,
+        labels,
         batch_size=64,
         epochs=options.epochs,
         callbacks=[schedule],

@@ -112,8 +112,7 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
         trees = trees_of(images, layer)
         found = seeds.named(trees, masks, kinds)
         chance = seeds.named(trees, masks, by_chance=True)
-        least = 0.1 * trees.activations.max(axis=1, keepdims=True)
-        outside = (trees.activations > least) & ~trees.in_tree
+        outside = trees.active & ~trees.in_tree
         told = rem.faithfulness(
             network, images, layer=layer, draws=1, batch_size=_BATCH
         )
@@ -184,10 +183,9 @@ def network_of(shape: Any, classes: int, parts: Any, strokes: Any) -> Any:
 def trained(images: Any, labels: Any, epochs: int, seed: int) -> Any:
     """Returns a network that has learned to find the strokes of its parts."""
     import keras
-    from keras import ops
 
-    from tfcaps import shared_parts, shared_strokes
-    from tfcaps.models.constellation_capsnet import Beside
+    from tfcaps import losses, shared_parts, shared_strokes
+    from tfcaps.parts.model import Beside
 
     keras.utils.set_random_seed(seed)
     parts = shared_parts.find(images, labels)
@@ -199,17 +197,10 @@ def trained(images: Any, labels: Any, epochs: int, seed: int) -> Any:
     *_, presence = Beside(layer, "return_presence")(layer.input)
     training = keras.Model(network.input, presence)
 
-    def loss(told: Any, presence: Any) -> Any:
-        there = ops.clip(presence[..., :-1], 1e-6, 1.0 - 1e-6)
-        told = ops.cast(told, "float32")
-        rest = ops.where(told < 0.0, 0.0, ops.log(1.0 - there))
-        logs = ops.where(told > 0.0, ops.log(there), rest)
-        return -ops.sum(logs, axis=(1, 2, 3))
-
     rate = keras.optimizers.schedules.CosineDecay(
         4e-3, epochs * (len(labels) // _BATCH)
     )
-    training.compile(keras.optimizers.Adam(rate), loss)
+    training.compile(keras.optimizers.Adam(rate), losses.CellLoss())
     counts = layer.output[1].shape[1:3]
     cells = strokes.cells(layer, counts, images, labels, parts)
     training.fit(images, cells, _BATCH, epochs, verbose=2)

@@ -166,32 +166,23 @@ def trained(
     parts.begin(network)
     # Where strokes are is known, so that it need not be learnt.
     network.get_layer("class_caps").blueprint.trainable = False
-    told = tfcaps.models.with_templates(network, template_size=None).output
-    training = keras.Model(network.input, told)
     images, cells = jittered(letters, labels, maps, parts, network, seed)
     labels = np.tile(labels, _COPIES)
-    training.compile(
+    network.compile(
         keras.optimizers.Adam(falling(_RATE, epochs, len(labels))),
         {
             "evidence": tfcaps.losses.EvidenceLoss(generative=0.0),
-            # Keras' own has no gradient where a share is below 1e-7.
-            "presence": lambda told, found: (
-                -keras.ops.sum(told * keras.ops.log(found + 1e-30), axis=-1)
-            ),
+            "presence": tfcaps.losses.CellLoss(),
         },
-        loss_weights={"evidence": 0.3, "presence": cells[0, ..., 0].size},
+        loss_weights={"evidence": 0.3, "presence": 1.0},
     )
 
-    def harden(epoch: int, logs: Any) -> None:
-        hard = epoch >= round(_SOFT * epochs)
-        network.get_layer("part_caps").hardness.assign(float(hard))
-
-    training.fit(
+    network.fit(
         images,
         {"evidence": labels, "presence": cells},
         batch_size=_BATCH,
         epochs=epochs,
-        callbacks=[keras.callbacks.LambdaCallback(on_epoch_begin=harden)],
+        callbacks=[tfcaps.callbacks.HardenParts(1.0 - _SOFT)],
         verbose=2,
     )
     return network

@@ -41,7 +41,11 @@ def make_parser() -> Parser:
     add("--model", required=True, help="its name on the server")
     add("--signature", default="serving_default", help="or explain, or encode")
     add("--url", default="http://localhost:8501", help="default: %(default)s")
-    add("--manifest", type=Path, help="manifest.json of the export")
+    add(
+        "--manifest",
+        type=Path,
+        help="manifest.json, for names of classes, and for what a pixel is",
+    )
     return parser
 
 
@@ -55,7 +59,7 @@ def _run(options: argparse.Namespace) -> None:
         raise UserError(f"{options.url!r} must begin with http://.")
     if find_spec("PIL") is None:
         raise UserError("pictures need Pillow; run pip install pillow.")
-    about: dict[str, Any] = {"classes": None}
+    about: Any = {}
     if options.manifest:
         about = json.loads(options.manifest.read_text("utf-8"))
     model = f"{options.url.rstrip('/')}/v1/models/{quote(options.model, '')}"
@@ -68,9 +72,15 @@ def _run(options: argparse.Namespace) -> None:
         image = read_picture(path, [int(side["size"]) for side in sides][1:])
         sent = 255 - image if options.invert else image
         if inputs["images"]["dtype"] != "DT_UINT8":
-            sent = sent / np.float32(255)
+            sent = sent / np.float32(255 / _largest(about, options.signature))
         answer = predict(model, sent[None], options.signature)
         print(f"{path}: {_describe(answer, about)}")
+
+
+def _largest(about: Any, signature: str) -> int:
+    """Returns the largest pixel as floats, by the manifest if it says so."""
+    known = about.get("signatures", {}).get(signature, {}).get("inputs", {})
+    return int(known.get("images", {}).get("range", (0, 1))[1])
 
 
 def read_picture(path: Path, shape: Sequence[int]) -> Array:
@@ -94,6 +104,8 @@ def predict(model: str, images: Array, signature: str) -> dict[str, Array]:
 
     Its address is such as `http://localhost:8501/v1/models/digits`.
     """
+    if not len(images):
+        raise UserError("there must be an image at least to ask about.")
     question = {"signature_name": signature, "inputs": images.tolist()}
     outputs = _ask(f"{model}:predict", question)["outputs"]
     if not isinstance(outputs, dict):  # a single output loses its name
@@ -130,7 +142,7 @@ def _describe(outputs: dict[str, Array], about: dict[str, Any]) -> str:
         return ", ".join(f"{k} {v[0].shape}" for k, v in outputs.items())
     [lengths] = outputs["lengths"]
     order = np.argsort(-lengths, kind="stable")[:3]
-    names = about["classes"] or range(len(lengths))
+    names = about.get("classes") or range(len(lengths))
     text = ", ".join(f"{names[k]} {lengths[k]:.3f}" for k in order)
     checks = about.get("saliency") or {}
     if checks.get("specific") is False:

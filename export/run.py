@@ -26,7 +26,6 @@ from cli import (
     start_quietly,
 )
 from markdown_table import table
-from training.names import existing
 
 # Formats, and the modules of their extras of the same name. TensorFlow writes
 # all of them.
@@ -54,7 +53,7 @@ def make_parser() -> Parser:
     add(
         "--run",
         required=True,
-        type=existing,
+        type=Path,
         help="run folder, or any .keras file of a capsule network",
     )
     add("--to", required=True, type=Path, help="folder of the served models")
@@ -68,9 +67,16 @@ def make_parser() -> Parser:
     add(
         "--images",
         choices=("uint8", "float32"),
-        default="float32",
         help="what clients send: uint8 pixels from 0 to 255, or float32 pixels "
-        "from 0 to 1 (default)",
+        "from 0 to 1 (default: float32, or uint8 for a network that scales "
+        "pixels itself)",
+    )
+    add(
+        "--pixels",
+        type=int,
+        choices=(1, 255),
+        help="largest pixel that the network takes (default: what its first "
+        "layers say)",
     )
     add(
         "--levels",
@@ -150,8 +156,10 @@ def load_model(path: Path) -> Any:
 
 def export(options: argparse.Namespace) -> None:
     """Loads, exports, checks and publishes a model."""
+    from tfcaps import rem
     from tfcaps.export import ExportError, save
     from tfcaps.export.int8 import read_samples
+    from tfcaps.export.pixels import pixels_of
     from tfcaps.export.serving import write_server_configs
 
     if options.to.exists() and not options.to.is_dir():
@@ -163,14 +171,17 @@ def export(options: argparse.Namespace) -> None:
     samples = None
     try:
         if options.int8:
-            shape = tuple(model.inputs[0].shape[1:])
-            samples = read_samples(options.int8, shape, options.images)
+            taken = rem.encoder(model)
+            shape = tuple(taken.inputs[0].shape[1:])
+            sent = pixels_of(taken, options.images, options.pixels).dtype
+            samples = read_samples(options.int8, shape, sent)
         with native_silence():  # converters write notes
             target = save(
                 model,
                 options.to / name,
                 number=options.version,
                 images=options.images,
+                pixels=options.pixels,
                 levels=options.levels,
                 levels_mode=options.levels_mode,
                 compacted=not options.no_compact,

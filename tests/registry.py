@@ -264,6 +264,7 @@ spread | "classes" | SpreadLoss()
 spread-custom | "classes" | SpreadLoss(0.7, reduction="sum", name="custom")
 evidence | "classes" | EvidenceLoss()
 evidence-custom | "classes" | EvidenceLoss(0.0, reduction="sum", name="custom")
+cells | "routing" | CellLoss()
 coupling | "routing" | CouplingLoss()
 coupling-custom | "routing"
     | CouplingLoss(0.5, 0.7, 3.0, share=0.2, places=4, name="custom")

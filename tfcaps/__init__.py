@@ -8,6 +8,7 @@ from tfcaps import (
     losses,
     models,
     ops,
+    parts,
     rem,
     routing,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "losses",
     "models",
     "ops",
+    "parts",
     "rem",
     "routing",
 ]

@@ -36,15 +36,13 @@ def write_atomically(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
     Raises:
         OSError: If it cannot be written, as on a full disk. It names `path`.
     """
-    text = {} if "b" in mode else {"encoding": "utf-8"}
-    if text:
-        text["errors"] = "backslashreplace"
+    text = ("utf-8", "backslashreplace") if "b" not in mode else (None, None)
     staged = None
     try:
         descriptor, staged = tempfile.mkstemp(
             dir=path.parent, prefix=f".{path.name}-"
         )
-        with open(descriptor, mode, **text) as file:
+        with open(descriptor, mode, -1, *text) as file:
             yield file
         os.chmod(staged, 0o644)  # mkstemp makes files private
         # In this order, so that it is complete also if the power fails.

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import re
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -18,6 +19,14 @@ TO_TRAIN_ON = ("couplings", "counterfactual")
 
 # Where the classes are from that Keras makes models of, on any backend.
 _KERAS = ("builtins", "flax", "keras", "tensorflow", "torch")
+
+# Names as Keras makes them, such as `reshape_2`; those of higher numbers are a
+# user's own.
+_NUMBERED = re.compile(r"^(.*?)(?:_([1-9]\d*))?$", re.DOTALL)
+_MOST_OF_A_NAME = 10_000
+
+# Weights of layers that `model.quantize` has changed.
+_SCALES = ("kernel_scale", "embeddings_scale")
 
 # What a class may do in its own way when a model is trained or called.
 _METHODS = (
@@ -54,6 +63,15 @@ def encoder(model: keras.Model) -> keras.Model:
         parts = keras.Model(model.input, lengths, name=model.name)
         parts = clone_with_call(parts, _without_labels)
         images, lengths = pick_tensor(parts.input, "images"), parts.output
+        try:
+            return keras.Model(images, lengths, name=model.name)
+        except ValueError as error:  # of another input
+            raise ValueError(
+                f"The lengths of {model.name!r} must depend on its images "
+                "alone, as trees are those of an image. Received: a model of "
+                f"the inputs {sorted(parts.input)}. Give a "
+                "model of one input, with the others as constants."
+            ) from error
     return keras.Model(images, lengths, name=model.name)
 
 
@@ -66,13 +84,14 @@ def functional(model: keras.Model) -> keras.Model:
         ValueError: If the model is neither functional nor built, or does
             something else than its layers when it is called.
     """
-    if "call" in _own_methods(model):
+    if "call" in _own_methods(model) and not _trains_itself(model):
         raise ValueError(
             f"{model.name!r} must do what its layers do. Received: a "
             f"{type(model).__name__}, whose own `call` they do not show. Give "
             "`keras.Model(model.input, model.output)` if they are what you "
             "mean."
         )
+    _reserve_names(model)
     is_sequential = isinstance(model, keras.Sequential)
     known = model.built if is_sequential else getattr(model, "inputs", None)
     if not known:
@@ -84,6 +103,26 @@ def functional(model: keras.Model) -> keras.Model:
     if not is_sequential:
         return model
     return keras.Model(model.inputs[0], model.outputs[0], name=model.name)
+
+
+def inner_model(layer: Any) -> keras.Model | None:
+    """Returns a layer that is a model of layers, as a functional one."""
+    if not isinstance(layer, keras.Model) or "call" in _own_methods(layer):
+        return None
+    return functional(layer)
+
+
+def _reserve_names(model: keras.Model) -> None:
+    """Keeps Keras from giving names of a model's layers to new operations.
+
+    It counts what this process made, of which layers from a file are none.
+    """
+    for layer in getattr(model, "layers", ()):
+        stem, number = _NUMBERED.findall(layer.name)[0]
+        taken = int(number or 0)
+        if keras.backend.get_uid(stem) <= taken < _MOST_OF_A_NAME:
+            while keras.backend.get_uid(stem) <= taken:
+                pass
 
 
 def without_couplings(model: keras.Model) -> keras.Model:
@@ -118,13 +157,15 @@ def of_same_kind(
 ) -> keras.Model:
     """Returns a model with other outputs that trains as the given one does.
 
-    It is a `kind` if the given one is of no class of its own.
+    It is a `kind` if the given one is of no class of its own, or of one that
+    trains itself by one input and one output, and there are others.
 
     Raises:
         ValueError: If the model has a `train_step` or something like it of its
             own, and its class cannot be made of inputs and outputs.
     """
-    if check_kind(model):
+    is_one = not isinstance(inputs, dict) and not isinstance(outputs, dict)
+    if check_kind(model) and (is_one or not _trains_itself(model)):
         kind = type(model)
     return kind(inputs, outputs, name=model.name)
 
@@ -152,6 +193,11 @@ def check_kind(model: keras.Model) -> bool:
             "`keras.Model(model.input, model.output)` if it does not matter."
         )
     return False
+
+
+def _trains_itself(model: keras.Model) -> bool:
+    """Tells whether a model does what its layers do, and trains on more."""
+    return getattr(model, "trains_itself", False)
 
 
 def _own_methods(model: keras.Model) -> list[str]:
@@ -239,6 +285,33 @@ def _warn_of_lost_zeros(model: keras.Model) -> None:
             "has set weights. To train on with the zeros, call "
             "`tfcaps.rem.keep_zeros(model)` before `fit`.",
             stacklevel=4,
+        )
+
+
+def check_unquantized(model: keras.Model) -> None:
+    """Raises `ValueError` if weights are stored in another form.
+
+    `model.quantize` packs two numbers of int4 into one, for example.
+    """
+    for weight in model.weights:
+        if weight.name in _SCALES:
+            layer = weight.path.rpartition("/")[0]
+            raise ValueError(
+                f"The weights of {model.name!r} must be as they were trained. "
+                f"Received: {layer!r} as `model.quantize` stores it. Measure, "
+                "prune, compact and export the network before that; "
+                "`tfcaps.export.save(..., int8=...)` writes int8."
+            )
+
+
+def check_called_once(model: keras.Model, layer: Any) -> None:
+    """Raises `ValueError` if a routed layer has several calls in a model."""
+    count = sum(call.layer is layer for call in calls_of(model)[1])
+    if count > 1:
+        raise ValueError(
+            f"The routed layer {layer.name!r} must be called once in "
+            f"{model.name!r}, so that an image has one tree. Received: {count} "
+            "calls. Give the model of one of them."
         )
 
 

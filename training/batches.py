@@ -135,8 +135,9 @@ def training_batches(
             y = dict.fromkeys(model.output, labels)
             if "reconstruction" in y:
                 y["reconstruction"] = images
-            if config.shared_parts:
-                y["presence"] = data.shared_parts.cells(model, images, labels)
+        elif config.shared_parts:
+            cells = data.shared_parts.cells(model, images, labels)
+            y = {"evidence": labels, "presence": cells}
         return x, y
 
     return Batches(

@@ -232,7 +232,7 @@ class Measure(StepClock):
         with devices.alone():
             config = self.folder.config
             self.evaluator = rem.Evaluator(
-                self.local.model, config.levels, mode=config.mode
+                self.local.model, config.fixed_levels, mode=config.mode
             )
 
     def on_epoch_end(
@@ -266,6 +266,4 @@ class Measure(StepClock):
 
 def _short(name: str) -> str:
     """Returns a log's name as if lengths were the only output."""
-    if name == "evidence_accuracy":
-        return "accuracy"
     return name if name == "lengths_loss" else name.removeprefix("lengths_")

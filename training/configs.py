@@ -25,6 +25,10 @@ STRATEGIES = {
 # A training image is zoomed by so much at most.
 _SMALLEST, _LARGEST = 0.1, 10.0
 _SHARE = (0.0, 1.0)
+# In place of numbers of levels: the lowest at which the accuracy holds.
+LOWEST = "lowest"
+# What is measured before they are known, as in training curves.
+_FIRST_LEVELS = 11
 _FROM_0, _FROM_1 = (0, None), (1, None)
 _METAVARS = {int: "N", float: "NUMBER", str: "NAME"}
 
@@ -71,8 +75,10 @@ def _factors(text: str) -> tuple[float, ...]:
     return numbers
 
 
-def _levels(text: str) -> int | tuple[int, ...]:
-    """Reads `11`, or `11,6` for a network of two routed layers."""
+def _levels(text: str) -> int | tuple[int, ...] | str:
+    """Reads `11`, `11,6` for a network of two routed layers, or `lowest`."""
+    if text == LOWEST:
+        return text
     parts = tuple(cli.number(part, int, 2, 256) for part in text.split(","))
     return parts if parts[1:] else parts[0]
 
@@ -226,10 +232,11 @@ class RemSettings:
 
     rem: bool = setting(False, "train a REM model beside the baseline")
     baseline: bool = setting(True, "train the baseline too, or REM alone")
-    levels: int | tuple[int, ...] = setting(
+    levels: int | tuple[int, ...] | str = setting(
         11,
         "levels of the couplings, 2 to 256; or several with commas, one for "
-        "each routed layer",
+        "each routed layer; or lowest, at which no model is less right on the "
+        "validation images by over 0.1 %",
         (2, 256),
         read=_levels,
         metavar="N",
@@ -331,6 +338,11 @@ class Config(RemSettings, TrainingSettings, NetworkSettings, DataSettings):
         """The weights of `tfcaps.losses.CounterfactualLoss`, in its order."""
         return (self.counterfactual_necessity, self.counterfactual_sufficiency)
 
+    @property
+    def fixed_levels(self) -> int | tuple[int, ...]:
+        """The levels, or those that serve until the lowest are known."""
+        return _FIRST_LEVELS if isinstance(self.levels, str) else self.levels
+
     def of(self, name: str) -> "Config":
         """Returns the settings of the training of one model, by its name."""
         if name != "rem" or self.rem_epochs is None:
@@ -410,7 +422,7 @@ def _checked(
         raise ValueError(
             f"{name} is {value!r}; it must be one of {', '.join(known.choices)}"
         )
-    if known.limits is not None and value is not None:
+    if known.limits is not None and value not in (None, LOWEST):
         for number in value if isinstance(value, tuple) else (value,):
             try:
                 cli.number(str(number), float, *known.limits)

@@ -4,12 +4,13 @@ python training/explain.py --run runs/digits-rem three.png
 python training/explain.py --run runs/photos new-photos/
 
 Writes into `explained/` of the run folder `index.html`, a page that holds
-everything it shows; `predictions.csv`; and drawings of at most 12 pictures,
-wrong ones first, beside each its data as JSON: `tree_fields.png` with the parts
-of the picture that a tree's children see, and, if the children of the class
-capsules have positions, for each picture `named_tree.png`, `named_tree-1.png`,
-...: which parts the network found, where it looks for them, and what it says
-without them.
+everything it shows; `predictions.csv`; `trees.json`, for every picture the
+answer and the leaves of its tree, with their boxes in pixels of the file; and
+drawings of at most 12 pictures, wrong ones first: `tree_fields.png` with the
+parts of the pictures that a tree's children see, and, if the children of the
+class capsules have positions, for each picture `named_tree.png`,
+`named_tree-1.png`, ...: which parts the network found, where it looks for them,
+and what it says without them.
 
 A file `names.json` in the run folder gives types of capsules their names,
 {"0": "wheel", "3": "window"}; without, they are called like the kind of part on

@@ -17,6 +17,7 @@ from cli import UserError
 from tfcaps import rem, viz
 from tfcaps.files import write_atomically
 from tfcaps.rem.parse.records import length_meaning, margin_text
+from tfcaps.viz.letters import one_line
 from training import images as pixels
 from training.batches import Batches
 from training.figures import (
@@ -34,6 +35,7 @@ PANELS = 12
 # Pictures that are named in a sentence.
 _NAMED = 10
 _NUMBERED = re.compile(r"named_tree(-\d+)?\.png")
+_NUMBERS = re.compile(r"(?<=\[)\n([^][{}\"]*)(?=\])")
 _MODES = {1: "L", 3: "RGB"}
 
 Sentences = list[tuple[str, bool]]  # each with whether it is a warning
@@ -80,9 +82,9 @@ class Answer(NamedTuple):
     def __str__(self) -> str:
         told = self.record
         return (
-            f"{told['class']} (length {told['length']:.2f}), then "
-            f"{told['runner_up']} ({told['runner_up_length']:.2f}): margin "
-            f"{self.margin}"
+            f"{one_line(told['class'])} (length {told['length']:.2f}), then "
+            f"{one_line(told['runner_up'])} ({told['runner_up_length']:.2f}): "
+            f"margin {self.margin}"
         )
 
 
@@ -90,12 +92,13 @@ def explain(options: argparse.Namespace) -> None:
     """Says what pictures are taken for, and draws their trees."""
     folder = RunFolder.open(options.run)
     names_by_hand(folder)  # a mistake is told before the work
-    pictures = find(options.images, folder.class_names())
+    pictures, unread = find(options.images, folder.class_names())
     model = rem.encoder(folder.load_model(folder.config.model_names[-1]))
     shape = next(t for t in model.inputs if t.name == "images").shape[1:]
     pictures, images, sentences = read(
         pictures, shape, skip_broken=options.skip_broken
     )
+    sentences = [*((text, True) for text in unread), *sentences]
     trees = rem.trees(
         model,
         Batches(images, np.zeros(len(images), int), batch_size=256),
@@ -115,7 +118,6 @@ def explain(options: argparse.Namespace) -> None:
         print(sentence)
     out = options.out or options.run / "explained"
     out.mkdir(parents=True, exist_ok=True)
-    # In their order, wrong ones if not all.
     places = sorted(range(len(answers)), key=lambda k: not answers[k].is_wrong)
     places = places[:PANELS]
     drawn, rows = [answers[k] for k in places], np.array(places)
@@ -132,13 +134,18 @@ def explain(options: argparse.Namespace) -> None:
 # ----------------------------------------------------------------- the pictures
 
 
-def find(paths: Sequence[Path], classes: Sequence[str]) -> list[Picture]:
+def find(
+    paths: Sequence[Path], classes: Sequence[str]
+) -> tuple[list[Picture], list[str]]:
     """Returns the pictures in files and folders, and folders in these.
+
+    With a sentence for each folder in which files are of kinds not read.
 
     One in an inner folder that is called like a class is known to be of it;
     where the name has a slash, the folder's has a hyphen.
     """
     found: dict[Path, Picture] = {}
+    unread: list[str] = []
     of_folders = {as_text(name).replace("/", "-"): name for name in classes}
     for path in paths:
         if not path.is_dir():
@@ -146,20 +153,24 @@ def find(paths: Sequence[Path], classes: Sequence[str]) -> list[Picture]:
             continue
         folders = [path, *sorted(p for p in path.rglob("*") if p.is_dir())]
         inside = [file for one in folders for file in pixels.files_in(one)]
+        told = pixels.unread_in(*folders)
         if not inside:
-            raise UserError(f"there is no picture in the folder {path}.")
+            why = f": {told}" if told else "."
+            raise UserError(f"there is no picture in the folder {path}{why}")
+        unread += [told] if told else []
         for file in inside:
             name = as_text(file.relative_to(path).as_posix())
             inner = file.parent.name if file.parent != path else ""
             truth = of_folders.get(as_text(inner))
             found.setdefault(file, Picture(file, name, truth))
     names = collections.Counter(picture.name for picture in found.values())
-    return [
+    pictures = [
         picture
         if names[picture.name] == 1
         else picture._replace(name=as_text(picture.path.as_posix()))
         for picture in found.values()
     ]
+    return pictures, unread
 
 
 def read(
@@ -241,7 +252,8 @@ def _right_and_wrong(answers: Sequence[Answer]) -> Sentences:
     )
     if wrong:
         told += "; wrong: " + ", ".join(
-            f"{a.picture.name} taken for {a.record['class']}"
+            f"{one_line(a.picture.name)} taken for "
+            f"{one_line(a.record['class'])}"
             for a in wrong[:_NAMED]
         )
     if len(wrong) > _NAMED:
@@ -341,9 +353,10 @@ def _write(
             for a in answers
         ],
     }
+    text = json.dumps(content, indent=1, allow_nan=False)
     with write_atomically(data, "w") as file:
-        json.dump(content, file, indent=1, ensure_ascii=False, allow_nan=False)
-        file.write("\n")
+        # The numbers of a box in one line.
+        file.write(_NUMBERS.sub(lambda m: " ".join(m[1].split()), text) + "\n")
     with write_atomically(table, "w") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["file", *names, "true_class"])

@@ -18,9 +18,10 @@ import numpy as np
 from cli import UserError
 from tfcaps import rem, viz
 from tfcaps.layers import perturb_dimensions
-from tfcaps.rem import Report
+from tfcaps.rem import Report, quantize
 from tfcaps.rem.maps import saliency_map
 from tfcaps.rem.parse.records import length_meaning, margin_text
+from tfcaps.viz.letters import one_line
 from training.batches import Batches
 from training.datasets import Data
 from training.folder import RunFolder
@@ -77,10 +78,8 @@ class Figures(dict[str, Shown]):
     ) -> None:
         """Adds parse trees that have leaves, or says that none has."""
         rows = [k for k, tree in enumerate(trees.values()) if tree.edges]
-        heading = TEXTS[name]["heading"].format(**facts)
         if not rows:
-            told = f"{heading}: left out. {TEXTS[name]['empty'].strip()}"
-            self[name] = Shown(None, heading, told.replace("\n", " "))
+            self.leave_out(name, **facts)
             return
         drawing = viz.parse_tree(
             {title: tree for title, tree in trees.items() if tree.edges},
@@ -93,15 +92,25 @@ class Figures(dict[str, Shown]):
             shown = self[name]
             self[name] = shown._replace(caption=shown.caption + told)
 
+    def leave_out(self, name: str, **facts: Any) -> None:
+        """Says that a figure would be empty, and why."""
+        heading = TEXTS[name]["heading"].format(**facts)
+        told = f"{heading}: left out. {TEXTS[name]['empty'].strip()}"
+        self[name] = Shown(None, heading, told.replace("\n", " "))
+
     @property
-    def drawings(self) -> dict[str, Shown]:
-        """Those that are not empty."""
-        return {name: one for name, one in self.items() if one.drawing}
+    def drawings(self) -> dict[str, tuple[viz.Drawing, str, str]]:
+        """Drawings by name, with heading and caption."""
+        return {
+            name: (drawing, heading, caption)
+            for name, (drawing, heading, caption) in self.items()
+            if drawing is not None
+        }
 
     @property
     def left_out(self) -> list[str]:
         """A sentence for each that is empty."""
-        return [one.caption for one in self.values() if not one.drawing]
+        return [one.caption for one in self.values() if one.drawing is None]
 
 
 def of_dictionaries(
@@ -117,9 +126,7 @@ def of_dictionaries(
     ]
     names: Any = {"class_names": data.class_names}
     # Those of the last routed layer, whose couplings make trees.
-    count = config.levels
-    count = count if isinstance(count, int) else count[-1]
-    levels: Any = {"levels": count, "mode": config.mode, **names}
+    levels: Any = {"levels": last.levels, "mode": config.mode, **names}
     counts = "the last epoch counts"
     if config.patience is not None:
         counts += ", of the baseline that of the lowest validation loss"
@@ -128,14 +135,28 @@ def of_dictionaries(
     found.add("tradeoff_epoch", viz.tradeoff(rows, "epoch"))
     if pruned := [row for row in rows if row["model"] == TITLES["rem"]]:
         found.add("tradeoff_sparsity", viz.tradeoff(pruned, "sparsity"))
+    rows = [
+        {**row, "model": TITLES[name]}
+        for name, report in reports.items()
+        for row in report.by_levels or ()
+    ]
+    if rows:
+        found.add("tradeoff_levels", viz.tradeoff(rows, "levels"))
     found.add("keys_per_class", viz.keys_per_class(trees, **names))
     found.add("coupling_histograms", viz.coupling_histograms(trees, **levels))
     levels["threshold"] = last.tree_threshold
-    drawing = viz.most_frequent_trees(last.dictionary, **levels)
-    found.add("parse_trees", drawing, model=title)
+    each = {"parse_trees": last.dictionary}
     if last.type_dictionary is not None and last.grid is not None:
-        drawing = viz.most_frequent_trees(last.type_dictionary, **levels)
-        found.add("parse_trees_types", drawing, model=title, grid=last.grid)
+        each["parse_trees_types"] = last.type_dictionary
+    code = int(quantize(last.tree_threshold, last.levels, mode=config.mode))
+    for name, dictionary in each.items():
+        facts: Any = {"model": title, "grid": last.grid}
+        first = [dictionary.keys(j)[:1] for j in range(len(data.class_names))]
+        if any((keys > code).any() for keys in first):
+            drawing = viz.most_frequent_trees(dictionary, **levels)
+            found.add(name, drawing, **facts)
+        else:
+            found.leave_out(name, **facts)
     return found
 
 
@@ -230,7 +251,9 @@ def right_and_wrong(models: Mapping[str, keras.Model], data: Data) -> Figures:
     order = np.argsort(-lengths[rows], axis=-1, kind="stable")[:, :_LONGEST]
     titles = [
         ("right: " if right[k] else "WRONG: ")
-        + ", ".join(f"{names[j]} {lengths[k, j]:.2f}" for j in longest)
+        + ", ".join(
+            f"{one_line(names[j])} {lengths[k, j]:.2f}" for j in longest
+        )
         + f"; margin {margin_text(*lengths[k, longest[:2]])}"
         for k, longest in zip(rows, order, strict=True)
     ]
@@ -336,26 +359,16 @@ def draw_named_trees(
     """
     if not trees.has_places:
         return []
-    names = names_of_types(folder, trees.num_types)
-    blueprints = rem.blueprints(model)
-    lengths = rem.tree_lengths(model, images, trees)
-    return [
-        viz.named_tree(
-            images[k],
-            trees[k : k + 1],
-            lengths[k],
-            class_names=classes,
-            type_names=names,
-            blueprint=None if blueprints is None else blueprints[j],
-            parts=folder.parts(),
-            label=label,
-            name="this image" if titles is None else titles[k],
-            aspect=1.0 if aspects is None else aspects[k],
-        )
-        for k, (j, label) in enumerate(
-            zip(trees.predicted, labels, strict=True)
-        )
-    ]
+    explained = rem.explain(
+        model,
+        images,
+        trees=trees,
+        parts=folder.parts(),
+        labels=labels,
+        class_names=classes,
+        type_names=names_of_types(folder, trees.num_types),
+    )
+    return explained.draw(titles, aspects)
 
 
 def _telling(trees: rem.Trees, labels: Array) -> Array:

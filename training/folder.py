@@ -25,6 +25,7 @@ from tfcaps.files import save_atomically, write_atomically
 from tfcaps.rem import CouplingDictionary, Report
 from training import devices
 from training.configs import Config, config_from, settings_of
+from training.names import as_text
 
 _PACKAGES = (
     "keras numpy tensorflow tensorflow-cpu tensorflow-model-optimization "
@@ -162,7 +163,19 @@ class RunFolder:
         return read_model(path)
 
     def save_data(self, name: str, classes: Sequence[str]) -> None:
-        """Writes `data.json`, which says what the classes are."""
+        """Writes `data.json`, which says what the classes are.
+
+        Raises:
+            UserError: If it says something else already: labels would be wrong.
+        """
+        if (self.path / "data.json").exists():
+            known = [as_text(each) for each in self.class_names()]
+            if known != [as_text(each) for each in classes]:
+                raise UserError(
+                    f"the run in {self.path} was begun with {len(known)} "
+                    f"classes, {', '.join(known)}; now {name} has "
+                    f"{', '.join(classes)}. Give it the data that it had."
+                )
         self.write_json("data.json", {"name": name, "classes": list(classes)})
 
     def class_names(self) -> list[str]:

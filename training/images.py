@@ -7,7 +7,7 @@ as float32. They become float32 in `Images`, and nowhere else.
 import contextlib
 import dataclasses
 import warnings
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +30,15 @@ _BILINEAR = Image.Resampling.BILINEAR
 _UNREADABLE = (UnidentifiedImageError, OSError, SyntaxError, ValueError)
 _TOO_LARGE = (Image.DecompressionBombError, Image.DecompressionBombWarning)
 SUFFIXES = tuple(".png .jpg .jpeg .jfif .bmp .gif .webp .tif .tiff".split())
+# Files of pictures, as their names say, that are not read.
+_OTHERS = frozenset(
+    ".heic .heics .heif .heifs .hif .avif .avifs .jxl .jxr .wdp .jp2 .j2k "
+    ".jpf .jpx .jpe .raw .dng .3fr .arw .cr2 .cr3 .crw .dcr .erf .iiq .kdc "
+    ".mef .mos .mrw .nef .nrw .orf .pef .raf .rw2 .rwl .sr2 .srf .srw .x3f "
+    ".btf .tf2 .tf8 .psd .psb .svg .svgz .eps .ai .xcf .tga .pcx .ppm .pgm "
+    ".pbm .pnm .ico .icns .hdr .exr .dds .apng .dib".split()
+)
+_CONVERT = "save such pictures as PNG or JPEG"
 _DEEP = ("I", "I;16", "I;16L", "I;16B", "I;16N")  # grey, as Pillow names them
 _GREY = ("1", "L", "LA", "La", *_DEEP)
 
@@ -91,10 +100,26 @@ class Split(NamedTuple):
 
 def files_in(folder: Path) -> list[Path]:
     """Returns the image files of a folder, not hidden, in order of names."""
+    return _with_suffix(folder, SUFFIXES)
+
+
+def unread_in(*folders: Path) -> str | None:
+    """Says which pictures in folders are of kinds that are not read, if any."""
+    files = [f for folder in folders for f in _with_suffix(folder, _OTHERS)]
+    if not files:
+        return None
+    kinds = ", ".join(sorted({file.suffix.lower() for file in files}))
+    which = f"{files[0]} is"
+    if len(files) > 1:
+        which = f"{len(files):,} files ({kinds}), such as {files[0]}, are"
+    return f"{which} not read; {_CONVERT}."
+
+
+def _with_suffix(folder: Path, suffixes: Container[str]) -> list[Path]:
     return sorted(
         path
         for path in folder.iterdir()
-        if path.suffix.lower() in SUFFIXES and path.name[0] != "."
+        if path.suffix.lower() in suffixes and path.name[0] != "."
     )
 
 
@@ -148,7 +173,8 @@ def read(
     except FileNotFoundError as error:
         raise UserError(f"there is no file {path}.") from error
     except _UNREADABLE as error:
-        raise UserError(f"{path} is not a readable image.") from error
+        kind = f"; {_CONVERT}" * (path.suffix.lower() in _OTHERS)
+        raise UserError(f"{path} is not a readable image{kind}.") from error
 
 
 @contextlib.contextmanager

@@ -4,20 +4,19 @@ import math
 from typing import Any
 
 import keras
-import numpy as np
 from keras.optimizers import schedules
 
 import tfcaps
 from cli import UserError
 from tfcaps import graphs, rem
+from tfcaps.callbacks import BlueprintEstimation, HardenParts
+from tfcaps.parts import ConstellationModel
 from tfcaps.rem.sharpness import scheduled_layers
-from training import models, presets
+from training import models
 from training.batches import Batches, repeated
 from training.configs import Config
 from training.datasets import Data
 
-# Images from which the templates of parts are taken.
-_TEMPLATE_SAMPLES = 500
 # Weight of the squared error of one pixel.
 RECONSTRUCTION = 5e-4
 # Share of the training at which the routing has its own sharpness.
@@ -34,14 +33,10 @@ def with_outputs(
 ) -> keras.Model:
     """Returns a network with the outputs that it is trained on."""
     if models.network(config.model).loss == "evidence":
-        if config.backbone is not None or config.shared_parts:
-            return tfcaps.models.with_templates(network, template_size=None)
-        if config.width_start is not None:
-            return tfcaps.models.with_templates(network)
-        draw = np.random.default_rng(config.seed)
-        some = draw.permutation(len(data.train.labels))[:_TEMPLATE_SAMPLES]
-        images = data.train.images[np.sort(some)]
-        return tfcaps.models.with_templates(network, images)
+        if isinstance(network, ConstellationModel):
+            return network
+        classes = rem.encoder(network)
+        return ConstellationModel(classes.input, classes.output, classes.name)
     counterfactual = any(config.counterfactual_weights)
     if name != "rem" or not (counterfactual or any(config.coupling_weights)):
         return network
@@ -70,41 +65,29 @@ def compile_model(
         )
     minimised = losses(model, config, network)
     metrics: Any = ["accuracy"]
-    if isinstance(minimised, dict):
-        told = "evidence" if "evidence" in minimised else "lengths"
-        metrics = {told: metrics}
     weights = None
-    if config.shared_parts:
-        _, *grid, _ = model.output["presence"].shape
-        weights = {"evidence": _EVIDENCE, "presence": math.prod(grid)}
-    model.compile(optimizer, minimised, weights, metrics)
+    if isinstance(model.output, dict):
+        metrics = {"lengths": metrics}
+    elif config.shared_parts:
+        weights = {"evidence": _EVIDENCE, "presence": 1.0}
+    model.compile(optimizer, minimised, loss_weights=weights, metrics=metrics)
 
 
-def losses(
-    model: keras.Model, config: Config, network: keras.Model
-) -> keras.losses.Loss | dict[str, keras.losses.Loss]:
+def losses(model: keras.Model, config: Config, network: keras.Model) -> Any:
     """Returns the loss of the lengths, or a dict for several outputs."""
+    if isinstance(model, ConstellationModel):
+        if not config.shared_parts:
+            return "auto"
+        return {
+            "evidence": tfcaps.losses.EvidenceLoss(generative=0.0),
+            "presence": tfcaps.losses.CellLoss(),
+        }
     is_spread = models.network(config.model).loss == "spread"
     lengths = (
         tfcaps.losses.SpreadLoss() if is_spread else tfcaps.losses.MarginLoss()
     )
     if not isinstance(model.output, dict):
         return lengths
-    if "evidence" in model.output:
-        if presets.is_mapped(config):
-            return tfcaps.losses.constellation_losses(**presets.MAP_LOSSES)
-        if "reconstruction" in model.output:
-            return tfcaps.losses.constellation_losses()
-        if config.shared_parts:
-            return {
-                "evidence": tfcaps.losses.EvidenceLoss(generative=0.0),
-                "presence": keras.losses.SparseCategoricalCrossentropy(
-                    ignore_class=-1
-                ),
-            }
-        # Nothing but these keeps the parts of photos few and of one type.
-        every = tfcaps.losses.constellation_losses(sparsity=0.05, ambiguity=0.1)
-        return {name: every[name] for name in model.output}
     places = 1
     if config.coupling_types:
         places = math.prod(graphs.children_grid(network)[:-1])
@@ -177,32 +160,35 @@ def changes(
             )
         )
     loss = model.loss
-    if isinstance(loss, dict):
-        if "evidence" in loss:
-            # A network that has been trained stays as narrow and hard as it is,
-            # and of a given number types are not merged.
-            width = config.width_start
-            settings: dict[str, Any] = {"widths": None, "hard": 1.0}
-            if config.backbone is not None or config.shared_parts:
-                if width is not None:
-                    share = _HARD_ON_BACKBONE if config.backbone else _HARD
-                    settings["hard"] = share
-            else:
-                if width is not None:
-                    settings = {"widths": (width, 2.0)}
-                if width is None or config.part_types is not None:
-                    settings["merge"] = None
-            blueprints = tfcaps.callbacks.BlueprintEstimation(
-                batches.images,
-                batches.labels,
-                config.epochs,
-                seed=config.seed,
-                **settings,
-            )
-            callbacks.append(blueprints)
+    if isinstance(model, ConstellationModel):
+        callbacks.append(_of_parts(model, config, batches))
+    elif isinstance(loss, dict):
         loss = loss.get("lengths")
     # On JAX the margin is a constant, and stays where it begins.
     is_constant = keras.backend.backend() == "jax"
     if isinstance(loss, tfcaps.losses.SpreadLoss) and not is_constant:
         callbacks.append(tfcaps.losses.IncreaseMargin(loss))
     return callbacks
+
+
+def _of_parts(
+    model: ConstellationModel, config: Config, batches: Batches
+) -> keras.callbacks.Callback:
+    """Returns what hardens the parts of a network, and moves its blueprints.
+
+    A network that has been trained stays as narrow and hard as it is, and of a
+    given number types are not merged.
+    """
+    width = config.width_start
+    if not model.estimates_blueprints:
+        share = _HARD_ON_BACKBONE if config.backbone else _HARD
+        return HardenParts(1.0 if width is None else share, config.epochs)
+    return BlueprintEstimation(
+        batches.images,
+        batches.labels,
+        config.epochs,
+        widths=None if width is None else (width, 2.0),
+        hard=1.0 if width is None else _HARD,
+        merge=None if width is None or config.part_types is not None else 0.5,
+        seed=config.seed,
+    )

@@ -13,6 +13,7 @@ import numpy as np
 
 from cli import UserError
 from tfcaps import rem
+from tfcaps.rem.pruning.prune import PolynomialDecay
 from training import images as pixels
 from training.batches import Batches
 from training.configs import Config
@@ -73,34 +74,14 @@ def check_structured(model: keras.Model, config: Config) -> None:
 
 def polynomial_schedule(
     config: Config, steps_per_epoch: int
-) -> "PolynomialDecay":
-    """Returns the schedule of the settings, over a part of the training.
-
-    There are about a hundred updates, the last of them at its end.
-    """
-    steps = config.epochs * steps_per_epoch
-    begin = round(config.pruning_begin * steps)
-    end = max(round(config.pruning_end * steps), begin + 1)
-    every = max((end - begin) // 100, 1)
-    end = begin + (end - begin) // every * every
-    return PolynomialDecay(config.final_sparsity, begin, end, every)
-
-
-class PolynomialDecay:
-    """tfmot's schedule from a sparsity of 0, without tfmot."""
-
-    def __init__(self, final: float, begin: int, end: int, every: int):
-        self.final_sparsity = final
-        self.begin, self.end, self.every = begin, end, every
-        self._polynomial = keras.optimizers.schedules.PolynomialDecay(
-            0.0, end - begin, final, power=3.0
-        )
-
-    def __call__(self, step: int) -> tuple[bool, float]:
-        """Returns whether it is time to prune, and the sparsity."""
-        done = step - self.begin
-        is_time = self.begin <= step <= self.end and not done % self.every
-        return is_time, float(self._polynomial(max(done, 0)))
+) -> PolynomialDecay:
+    """Returns the schedule of the settings, over a part of the training."""
+    return PolynomialDecay.of_share(
+        config.final_sparsity,
+        config.pruning_begin,
+        config.pruning_end,
+        config.epochs * steps_per_epoch,
+    )
 
 
 def _all_classes(

@@ -19,7 +19,7 @@ from tfcaps.rem.evaluation.faithfulness import SHIFTED, tree_stability
 from tfcaps.rem.evaluation.named_parts import part_stability
 from training import features, summary
 from training.batches import Batches, measured_at_once
-from training.configs import Config
+from training.configs import LOWEST, Config
 from training.datasets import Data
 from training.folder import RunFolder
 from training.images import Array, Split
@@ -49,10 +49,15 @@ class Results:
     @property
     def sentences(self) -> list[str]:
         """All that is not in `reports`, in words."""
+
+        def bits(values: Mapping[str, Any]) -> str:
+            types = values.get("type_entropy_bits")
+            by_type = "" if types is None else f" by place, {types:.2f} by type"
+            return f"{values['entropy_bits']:.2f} bits{by_type}"
+
         return [
             f"{TITLES[name]}, {test} images: {values['accuracy']:.2%} right, "
-            f"{values['accuracy_quantized']:.2%} quantised, "
-            f"{values['entropy_bits']:.2f} bits."
+            f"{values['accuracy_quantized']:.2%} quantised, {bits(values)}."
             for name, tests in self.tests.items()
             for test, values in tests.items()
         ]
@@ -88,11 +93,17 @@ def measure(
     """
     reports: Reports = {}
     tests: dict[str, dict[str, Any]] = {}
+    if folder is not None:
+        for name in models:
+            if known := folder.read_report(name):
+                reports[name], tests[name] = known
+    levels = config.fixed_levels
+    if config.levels == LOWEST and len(reports) < len(models):
+        levels = lowest_levels(config, data, models)
     for name, model in models.items():
-        if folder is not None and (known := folder.read_report(name)):
-            reports[name], tests[name] = known
+        if name in reports:
             continue
-        evaluator = rem.Evaluator(model, config.levels, mode=config.mode)
+        evaluator = rem.Evaluator(model, levels, mode=config.mode)
         measured = {}
         for test, split in {"test": data.test, **data.others}.items():
             told = f"{TITLES[name]}: parse trees of the {test} images"
@@ -103,6 +114,13 @@ def measure(
         if kept and data.masks is None:  # noise is of images
             cached = features.cache_features(model, data, config, kept)
             head, seen = cached.head, cached.data
+        print(f"\n{TITLES[name]}: other numbers of levels", flush=True)
+        curve = rem.levels_curve(
+            head,
+            Batches(*seen.test, measured_at_once(head)),
+            mode=config.mode,
+            verbose=progress() % 2,
+        )
         named = measure_parts(head, seen)
         used = faithfulness(name, head, seen.test)
         if head is not model:  # a shift by a cell is none by a pixel
@@ -120,6 +138,7 @@ def measure(
             measured.pop("test"),
             faithfulness=used,
             named_parts=named,
+            by_levels=curve,
         )
         if named is not None:
             print(f"\n{summary.wrapped(str(named))}", flush=True)
@@ -127,6 +146,31 @@ def measure(
         if folder is not None:
             folder.save_report(name, reports[name], tests[name])
     return reports, tests
+
+
+def lowest_levels(
+    config: Config, data: Data, models: Mapping[str, keras.Model]
+) -> tuple[int, ...]:
+    """Returns the lowest levels at which no model becomes less accurate.
+
+    The accuracy is that on the validation images. Models get the same levels:
+    with fewer of them any network has fewer trees.
+    """
+    batch_size = min(map(measured_at_once, models.values()))
+    print("\nthe lowest levels at which the accuracy holds", flush=True)
+    chosen = {
+        TITLES[name]: rem.lowest_levels(
+            model,
+            Batches(*data.validation, batch_size),
+            mode=config.mode,
+            verbose=progress() % 2,
+        )
+        for name, model in models.items()
+    }
+    levels = tuple(map(max, zip(*chosen.values(), strict=True)))
+    told = "; ".join(f"{title} {each}" for title, each in chosen.items())
+    print(f"levels    {levels} ({told})", flush=True)
+    return levels
 
 
 def faithfulness(
@@ -222,8 +266,8 @@ def write_report(
         others |= figures.of_decoder(decoded, data)
     drawn, more = (
         [
-            (one.drawing.save(folder.figures / name), one.heading, one.caption)
-            for name, one in some.drawings.items()
+            (drawing.save(folder.figures / name), heading, caption)
+            for name, (drawing, heading, caption) in some.drawings.items()
         ]
         for some in (first, others)
     )

@@ -103,6 +103,11 @@ def check(options: argparse.Namespace) -> None:
         )
     if options.model is not None:
         models.network(options.model)
+    if options.out and not _is_utf_8(str(options.out)):
+        raise UserError(
+            f"--out {options.out} has bytes that are no UTF-8, and TensorFlow "
+            "writes nothing there; give another name."
+        )
     if options.resume and options.out is None:
         raise UserError("--resume needs --out, the folder of the run.")
     begun = [options.out] if options.resume else []
@@ -115,6 +120,14 @@ def check(options: argparse.Namespace) -> None:
     if not options.bare:
         extras |= {"tensorflow": "tensorflow", "viz": "matplotlib"}
     check_installed(**extras)
+
+
+def _is_utf_8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 # --------------------------------------------------------------------- the run

@@ -12,7 +12,7 @@ import keras
 from cli import UserError
 from tfcaps import rem
 from training import configs, defaults, networks, presets, pruning
-from training.configs import Config
+from training.configs import LOWEST, Config
 from training.datasets import Data
 from training.folder import RunFolder
 from training.names import as_text
@@ -104,9 +104,14 @@ def check_fit(data: Data, config: Config) -> keras.Model:
     if (start := network(config)) is not None:
         model = begin_with(networks.build_for(data, config), start)
     try:
-        rem.quantize_couplings(model, config.levels, mode=config.mode)
+        rem.quantize_couplings(model, config.fixed_levels, mode=config.mode)
     except ValueError as error:
         raise UserError(f"--levels does not fit: {error}") from error
+    if config.levels == LOWEST and not len(data.validation.labels):
+        raise UserError(
+            "--levels lowest needs validation images; give --validation a "
+            "share above 0."
+        )
     if config.rem and config.pruning == "structured":
         pruning.check_structured(model, config)
     rows, columns, _ = data.image_shape

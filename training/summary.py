@@ -50,7 +50,8 @@ def sentence(report: Report) -> str:
         return f"{start}; whether it uses its trees {why}."
     without = (
         "without them its answer changes for "
-        f"{_percent(used.answer_changes['zero'])} of the images (by chance "
+        f"{_percent(used.answer_changes['zero'])} of the images (with them at "
+        f"their mean {_percent(used.answer_changes['mean'])}, by chance "
         f"{_percent(used.answer_changes_chance)})"
     )
     text = f"{start} and uses its trees, as {without}"
@@ -129,9 +130,10 @@ def note(reports: Mapping[str, Report]) -> str:
         "In %, but for NMI and bits. found: parts with exactly one leaf; NMI: "
         "whether a capsule's type tells what kind of part it lies on, 1 is "
         "always; local: leaves that stay when all outside their window is "
-        "grey; answer changes: images with another answer without their tree "
-        "(by chance, without as many other active capsules); shorter: images "
-        "whose class is less than half as long then, whatever the answer; "
+        "grey; answer changes: images with another answer without their tree, "
+        "at 0 (by chance, without as many other active capsules); shorter: "
+        "images whose class is less than half as long then, whatever the "
+        "answer; "
         "by place, type: bits of entropy of the trees of a class, by place "
         "(the paper's key) and by type or slot."
     )

@@ -20,6 +20,7 @@ from tests.networks import draw_weights, tiny_capsnet
 from tests.serving import serve_rest
 from tfcaps.export import serving
 from tfcaps.export.networks import write_saved_model
+from tfcaps.export.pixels import pixels_of
 from tfcaps.rem import explanation
 from training import images
 
@@ -44,9 +45,9 @@ def url(networks, tmp_path_factory):
     """The address of a server of the networks, and of a model of points."""
     base = tmp_path_factory.mktemp("served")
     for (name, version), model in networks.items():
-        dtype = "uint8" if name == "bytes" else "float32"
+        sent = pixels_of(model, "uint8" if name == "bytes" else "float32")
         (base / name).mkdir(exist_ok=True)
-        write_saved_model(model, base / name / str(version), dtype)
+        write_saved_model(model, base / name / str(version), sent)
     (base / "grey" / ".publish-9").mkdir()
     spec = tf.TensorSpec((None, 2), name="x")
     points = tf.function(lambda x: {"y": x + 1}, [spec])
@@ -160,7 +161,37 @@ def test_pictures_without_pillow(monkeypatch):
     assert "run pip install pillow." in told
 
 
-@pytest.mark.parametrize(("dtype", "grey"), [("uint8", 128), ("float32", 0.5)])
+def test_what_a_pixel_is_follows_the_manifest(work, monkeypatch):
+    sent = []
+    images = {"dtype": "DT_FLOAT", "tensor_shape": {"dim": [
+        {"size": size} for size in (-1, 8, 8, 1)
+    ]}}  # fmt: skip
+    known = {"encode": {"inputs": {"images": images}}}
+    answer = {"metadata": {"signature_def": {"signature_def": known}}}
+    monkeypatch.setattr(client, "_ask", lambda url: answer)
+    monkeypatch.setattr(
+        client, "predict", lambda _, x, __: sent.append(x) or {"poses": x}
+    )
+    for largest in (255, 1):
+        inputs = {"images": {"range": [0, largest]}}
+        about = {"signatures": {"encode": {"inputs": inputs}}}
+        Path("manifest.json").write_text(json.dumps(about))
+        told_by(
+            client.main, "--model", "m", "--signature", "encode",
+            "--manifest", "manifest.json", "digit.png",
+        )  # fmt: skip
+        wanted = digit() / np.float32(255 / largest)
+        np.testing.assert_array_equal(sent.pop(), wanted)
+
+
+def test_no_image_is_not_sent():
+    with pytest.raises(UserError, match="there must be an image at least"):
+        client.predict("http://x", np.zeros((0, 8, 8, 1)), "encode")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "grey"), [("uint8", 128), ("float32", 0.5), ("int32", 1)]
+)
 def test_warmup_asks_every_signature_for_one_image_and_many(
     tmp_path, dtype, grey
 ):

@@ -135,7 +135,7 @@ def test_the_manifest_tells_what_was_exported(exported):
     assert about["model"] == "small"
     assert about["versions"]["keras"] == keras.__version__
     default = about["signatures"]["serving_default"]
-    images = {"dtype": "float32", "shape": [-1, *IMAGES]}
+    images = {"dtype": "float32", "shape": [-1, *IMAGES], "range": [0, 1]}
     assert default["inputs"] == {"images": images}
     assert default["outputs"]["poses"]["shape"] == [-1, 3, 4]
 

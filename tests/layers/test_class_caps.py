@@ -135,9 +135,7 @@ def test_weights_can_be_initialized_regularized_and_left_out():
 
 
 def test_no_weights_that_are_drawn_are_the_same_numbers():
-    em = SMALL_NETWORKS["em_capsnet"](
-        conv_types=(8, 8), routing=EMRouting(beta_a_initializer="random_normal")
-    )
+    em = SMALL_NETWORKS["em_capsnet"](conv_types=(8, 8))
     layers = [
         em.get_layer(name)
         for name in ("conv_caps1", "conv_caps2", "class_caps")
@@ -146,7 +144,6 @@ def test_no_weights_that_are_drawn_are_the_same_numbers():
     matrix = built(PrimaryMatrixCaps(4), (None, 6, 6, 8), None)
     for weights in (
         [layer.transformation for layer in layers],
-        [layer.beta_a for layer in layers[:2]],
         [deepcaps.transformation, deepcaps.bias],
         [matrix.pose_conv.kernel, matrix.activation_conv.kernel],
     ):

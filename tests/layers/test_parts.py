@@ -15,7 +15,7 @@ from tfcaps.layers import (
     TemplateDecoder,
 )
 from tfcaps.routing import MeanShiftRouting, Votes
-from tfcaps.routing.loop import measured
+from tfcaps.routing.loop import unrolled
 
 
 def outputs_for(presence, **settings):
@@ -188,10 +188,26 @@ def test_places_of_nothing_change_nothing(several, count, parts, rng):
         routing=MeanShiftRouting(several=several), instances=2, parts=3
     )
     layer.slots.assign(SLOTS)
-    expected = layer(places, active, **ALL)
-    with measured():  # the few places where something is
-        found = layer(places, active, **ALL)
+    found = layer(places, active, **ALL)  # at the few places of something
+    with unrolled():
+        expected = layer(places, active, **ALL)
     assert_all_close(found, expected, atol=1e-4)
+
+
+def test_gradients_at_inference_are_those_of_all_places(parts):
+    """XLA computes them too, though there is a condition."""
+    places, active, _ = parts
+    active = active * (np.arange(COLUMNS) < 1)[:, None]  # few places
+    layer = constellation()
+
+    def gradients(active):
+        call = partial(layer, places, return_activations=True)
+        return value_and_gradients(lambda x: call(x)[1], active)[1]
+
+    found = compiled(gradients)(active)
+    with unrolled():
+        expected = gradients(active)
+    assert_all_close(found, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("several", [False, True])

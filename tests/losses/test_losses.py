@@ -11,6 +11,7 @@ from tests.refusals import assert_refused, refusals
 from tests.tolerance import SUMS, assert_close
 from tfcaps import losses
 from tfcaps.losses import (
+    CellLoss,
     CounterfactualLoss,
     CouplingLoss,
     EvidenceLoss,
@@ -212,6 +213,32 @@ def test_presence_loss_counts_parts_and_their_ambiguity(rng):
     assert losses["presence"].sparsity == 0.2
     assert losses["presence"].ambiguity == 0.3
     assert losses["reconstruction"].weight == 0.4
+
+
+def test_cell_loss_is_of_the_places_that_are_known(rng):
+    presence = rng.dirichlet([1.0] * 3, size=(2, 3, 4)).astype("float32")
+    loss, rows = CellLoss(reduction=None), np.arange(2)[:, None, None]
+    types = rng.integers(0, 3, (2, 3, 4))
+    logs = np.log(np.take_along_axis(presence, types[..., None], -1))[..., 0]
+    every = -logs.sum(axis=(1, 2))
+    one_hot = np.eye(3, dtype="float32")[types]
+    for told in (types, one_hot):
+        np.testing.assert_allclose(loss(told, presence), every, rtol=1e-5)
+    some = np.where(rows + np.arange(4) < 2, types, -1)  # of 6 and 3 places
+    known = -(logs * (some >= 0)).sum(axis=(1, 2)) * [2, 4]
+    for told in (some, one_hot * (some >= 0)[..., None]):
+        np.testing.assert_allclose(loss(told, presence), known, rtol=1e-5)
+    np.testing.assert_array_equal(loss(0 * types - 1, presence), 0.0)
+    there = one_hot[..., :2]
+    each = there * np.log(presence[..., :2])
+    each += (1 - there) * np.log(1 - presence[..., :2])
+    expected = -each.sum(axis=(1, 2, 3))
+    np.testing.assert_allclose(loss(there, presence), expected, rtol=1e-4)
+    there[..., 1] = -1
+    expected = -2 * each[..., 0].sum(axis=(1, 2))
+    np.testing.assert_allclose(loss(there, presence), expected, rtol=1e-4)
+    with pytest.raises(ValueError, match=r"Targets must be types \[b, h, w\]"):
+        loss(types[0], presence)
 
 
 @refusals(

@@ -113,11 +113,8 @@ DynamicRouting(sharpness_mode="x")
     Received: sharpness_mode='x'
 DynamicRouting(leaky=True, orphan=float("nan"))
     `orphan` must be a finite number. Received: orphan=nan.
-DynamicRouting(leaky=True, orphan_mode="x")
-    Received: orphan_mode='x'
 DynamicRouting(orphan=0.1)
-DynamicRouting(orphan_mode="learned")
-    `orphan` and `orphan_mode` need `leaky=True`
+    `orphan` needs `leaky=True`
 DynamicRouting(silent_parents=-1)
 DynamicRouting(silent_parents=1.5)
 DynamicRouting(silent_parents=True)

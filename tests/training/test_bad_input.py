@@ -88,6 +88,8 @@ FLAGS = [
     ("run --resume --out exported", "there is no run in exported"),
     ("run --levels 11,", "'' is not a whole number from 2 to 256"),
     ("run --levels 11,11", "one for each of the 1 layers"),
+    ("run --levels few", "'few' is not a whole number from 2 to 256"),
+    ("run --levels lowest --validation 0", "lowest needs validation images"),
     ("run --resize 2", "at least 10 rows and 10 columns"),
     ("run --dataset digits --resize 2", "sides must be from 3 to 40 pixels"),
     ("run --strategy data-parallel", "KERAS_BACKEND=jax"),

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from functools import partial
 
 import numpy as np
@@ -96,15 +97,15 @@ def test_pictures_are_named_and_drawn(run, tmp_path):
     assert [one["name"] for one in given["named_tree"]] == ["x.png", "y.png"]
     assert "named_tree-2.png: y.png: why" in printed
     # In pixels of the file, which is twice as large.
-    told = json.loads(
-        (run.path / "explained" / "trees.json").read_text("utf-8")
-    )
+    text = (run.path / "explained" / "trees.json").read_text("utf-8")
+    told = json.loads(text)
     for record, file, size in zip(
         told["pictures"], (path, other), (8, 16), strict=True
     ):
         assert record["file"] == str(file) and record["width"] == size
         boxes = [leaf["box"] for leaf in record["leaves"]]
         assert boxes and np.max(boxes) >= size - 2
+        assert f'"box": {boxes[0]}' in text
     # What an earlier call drew is gone, and nothing else.
     kept = save(
         run.path / "explained" / "named_tree-mine.png", NOISE[0, ..., 0]
@@ -187,7 +188,7 @@ def test_pictures_are_found_and_told_apart(photos, tmp_path):
         (other / name).parent.mkdir(parents=True, exist_ok=True)
         (other / name).write_bytes(b"")
     single = photos / "ant" / "1.png"
-    found = explain_job.find([photos, other, single, single], NAMES)
+    found, _ = explain_job.find([photos, other, single, single], NAMES)
     truths = {picture.name: picture.truth for picture in found}
     assert len(truths) == len(found) == 6 + 3
     assert {name: truths[name] for name in truths if "other" in name} == {
@@ -199,11 +200,30 @@ def test_pictures_are_found_and_told_apart(photos, tmp_path):
     # A class of one word may have a slash, which no folder has.
     (photos / "a-b").mkdir()
     (photos / "a-b" / "1.png").write_bytes(b"")
-    known = explain_job.find([photos], ["a/b", "ant", "c-a/t"])
+    known, _ = explain_job.find([photos], ["a/b", "ant", "c-a/t"])
     assert {picture.truth for picture in known} == {None, "a/b", "ant"}
     (tmp_path / "none").mkdir()
     with pytest.raises(UserError, match="no picture in the folder"):
         explain_job.find([tmp_path / "none"], NAMES)
+
+
+@pytest.mark.parametrize("suffix", ["heic", "HEIF", "avif", "dng", "jxl"])
+def test_pictures_of_kinds_that_are_not_read_are_told(photos, tmp_path, suffix):
+    (tmp_path / "phone").mkdir()
+    for number in range(30):
+        (tmp_path / "phone" / f"{number:02}.{suffix}").write_bytes(b"x")
+    told = (
+        rf"30 files \(.{suffix.lower()}\), such as .*00.{suffix}, are not "
+        "read; save such pictures as PNG or JPEG"
+    )
+    with pytest.raises(UserError, match=f"no picture in the folder .*{told}"):
+        explain_job.find([tmp_path / "phone"], NAMES)
+    (tmp_path / "phone").rename(photos / "phone")
+    found, [sentence] = explain_job.find([photos], NAMES)
+    assert len(found) == 6 and re.match(told, sentence)
+    picture = explain_job.Picture(photos / "phone" / f"00.{suffix}", "x")
+    with pytest.raises(UserError, match="readable image; save such pictures"):
+        explain_job.read([picture], (8, 8, 1))
 
 
 def test_pictures_get_the_sides_and_channels_of_the_network(photos):

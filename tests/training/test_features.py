@@ -184,7 +184,7 @@ def test_parts_are_named_on_a_backbone_unless_asked_otherwise(data, backbone):
     assert other == defaults.load("three", "dr_capsnet")
     with not_compiled():
         ready = prepared("baseline", data, config, {})
-    assert set(ready.trained.output) == {"evidence", "presence"}
+    assert set(ready.trained.loss) == {"evidence", "presence"}
     assert not ready.model.get_layer("class_caps").shared
     (schedule,) = objectives.changes(ready.trained, ready.config, ready.batches)
     hard = ready.model.get_layer("part_caps").hardness

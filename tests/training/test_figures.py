@@ -63,7 +63,13 @@ def trees(models, images):
 @pytest.fixture(scope="module")
 def reports(models, images, data):
     given = (images, data.test.labels)
-    return {n: rem.evaluate(m, given, LEVELS) for n, m in models.items()}
+    return {
+        name: dataclasses.replace(
+            rem.evaluate(model, given, LEVELS),
+            by_levels=rem.levels_curve(model, given, (2, 3)),
+        )
+        for name, model in models.items()
+    }
 
 
 def run_folder(path, names, epochs=3):
@@ -100,22 +106,24 @@ def test_every_figure_is_in_the_report(written, reports):
     folder, page, _ = written
     names = {path.stem for path in folder.figures.iterdir()}
     assert names == ALWAYS | OF_MODELS | {
-        "tradeoff_sparsity", "saliency",
+        "tradeoff_levels", "tradeoff_sparsity", "saliency",
         "named_tree_1", "named_tree_2",
     }  # fmt: skip
-    assert page.count("data:image/png;base64,") == len(names)
+    assert page.count("<figure>") == len(names)
+    told = " ".join(page.split())
     for line in str(reports["rem"]).splitlines():
-        assert html.escape(line) in page
+        assert " ".join(html.escape(line).split()) in told
 
 
-def test_measurements_are_drawn_over_epochs_and_sparsity(written):
+def test_measurements_are_drawn_over_epochs_sparsity_and_levels(written):
     *_, given = written
     [histograms] = given["coupling_histograms"]
     assert list(histograms["dictionaries"]) == ["Baseline", "REM"]
     shown = [
         {row["model"] for row in call["records"]} for call in given["tradeoff"]
     ]
-    assert shown == [{"Baseline", "REM"}, {"REM"}]
+    both = {"Baseline", "REM"}
+    assert shown == [both, {"REM"}, both]
 
 
 def test_an_image_of_each_class_is_shown(written, data, models, images, trees):
@@ -191,6 +199,34 @@ def test_trees_of_the_test_set_are_of_both_models(written, data, trees):
     assert not by_class
 
 
+def test_trees_without_a_line_are_left_out_and_told(
+    models, data, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(figures.rem.Trees, "parse_tree", empty_tree)
+    shown = figures.of_models(models, data)
+    trees = {"parse_tree_overall", "parse_tree_classes", "parse_tree_images"}
+    assert not trees & shown.drawings.keys()
+    first, *others = shown.left_out
+    assert len(others) == 2
+    assert first.startswith("Parse tree of the test set: left out. In the mean")
+
+
+def test_keys_without_a_leaf_are_left_out_and_told(data, tmp_path, reports):
+    folder = run_folder(tmp_path / "run", reports)
+    last = dataclasses.replace(reports["rem"], tree_threshold=1.0)
+    shown = figures.of_dictionaries(folder, data, reports | {"rem": last})
+    assert set(shown.drawings) == ALWAYS - {
+        "parse_trees", "parse_trees_types"
+    } | {"tradeoff_sparsity"}  # fmt: skip
+    told = "Most frequent parse trees, REM: left out. The most frequent tree"
+    assert shown.left_out[0].startswith(told)
+
+
+def empty_tree(trees, roots=(0,)):
+    """Stands for `parse_tree` of couplings that are all uniform."""
+    return rem.ParseTree((np.ones(8), np.ones(3)), tuple(roots), ())
+
+
 def test_trees_of_types_are_those_of_the_last_model(written, reports):
     _, page, given = written
     _, types = given["most_frequent_trees"]
@@ -212,7 +248,8 @@ def test_dictionaries_of_types_are_kept_where_there_are_any(
         "dictionary.npz",
     }  # fmt: skip
     shown = figures.of_dictionaries(folder, data, both)
-    assert set(shown) == ALWAYS - {"parse_trees_types"} | {"tradeoff_sparsity"}
+    of_rows = {"tradeoff_sparsity", "tradeoff_levels"}
+    assert set(shown) == ALWAYS - {"parse_trees_types"} | of_rows
 
 
 def test_children_of_one_position_have_no_saliency_map(data):

@@ -6,6 +6,7 @@ import unicodedata
 import pytest
 
 from tests.training.datasets.test_datasets import write_image
+from tests.training.test_run import refused
 from training import datasets, explain_job
 from training.datasets import own
 from training.names import as_text, existing
@@ -62,3 +63,6 @@ def test_bytes_that_are_no_utf_8_are_shown_as_escapes(tmp_path):
     pictures(tmp_path, name, "tea")
     assert own.list_pictures(tmp_path).class_names == (as_text(name), "tea")
     assert as_text(name) == r"caf\xe9"
+    assert "bytes that are no UTF-8" in refused(
+        "--rem", "--out", tmp_path / name
+    )

@@ -1,8 +1,11 @@
 """Runs that begin with a network or shared parts, or go on after a stop."""
 
 import argparse
+import errno
+import fcntl
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import keras
 import numpy as np
@@ -198,6 +201,19 @@ def test_a_run_that_another_process_works_on_is_not_resumed(tmp_path):
             told = refused("--resume", "--out", folder.path)
             assert "another process is working on the run in" in told
             assert writing.exists()
+    folder.save_data("own", ["cafe\u0301", "tea"])
+    folder.save_data("own", ["caf\xe9", "tea"])
+    with pytest.raises(UserError, match="begun with 2 classes, café, tea; now"):
+        folder.save_data("own", ["tea", "cafe\u0301"])
+
+
+def test_a_disk_that_locks_nothing_is_no_error(tmp_path, monkeypatch):
+    folder = RunFolder(tmp_path / "run", Config())
+    folder.create()
+    no_locks = Mock(side_effect=OSError(errno.ENOLCK, "No locks available"))
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with folder.hold():
+        no_locks.assert_called_once()
 
 
 def test_the_hint_has_what_is_no_setting(monkeypatch):

@@ -23,7 +23,7 @@ from training import results, summary
 NONE, SOME, ALL = ({"zero": x, "mean": x} for x in (0.0, 0.5, 1.0))
 CONTROLS = ("answer_changes", "shorter", "necessity")
 USED = Faithfulness(
-    answer_changes={"zero": 0.892, "mean": 0.877},
+    answer_changes={"zero": 0.892, "mean": 0.892},
     answer_changes_chance=0.9,
     shorter=ALL,
     necessity=ALL,
@@ -94,7 +94,7 @@ NAMES = (
     f"{RIGHT}, and says why: it finds 99.7 % of the parts in them, each once"
 )
 CHANGES = "without them its answer changes for 89.2 % of the images"
-CHANGES += " (by chance 90.0 %)"
+CHANGES += " (with them at their mean 89.2 %, by chance 90.0 %)"
 USES = f"{RIGHT} and uses its trees, as {CHANGES}"
 NOT_WHY = f"{RIGHT}, but its trees do not say why: "
 
@@ -215,6 +215,15 @@ def test_the_table_has_both_shares_and_both_entropies(report):
     printed = " ".join(str(bare).split())
     assert "trees by place 1.00 of" in printed
     assert "trees by type 0.00 of" in printed
+
+
+def test_other_test_sets_are_told_with_both_entropies():
+    known = {"accuracy": 0.5, "accuracy_quantized": 0.5, "entropy_bits": 7.0}
+    tests = {"new": {**known, "type_entropy_bits": 0.5}, "old": known}
+    told = results.Results({}, {}, {"rem": tests}).sentences
+    assert [sentence.partition("quantised, ")[2] for sentence in told] == [
+        "7.00 bits by place, 0.50 by type.", "7.00 bits.",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -119,13 +119,10 @@ def test_children_that_see_all_but_have_places_are_shown_by_their_cells():
     (outline,) = outlines(left)
     assert outline.get_xy() == (2.5, -0.5)
     np.testing.assert_array_equal(right.images[0].get_array(), SHOWN[:3, 3:])
-    assert (
-        texts(right)[-1]
-        .replace("\n", " ")
-        .endswith(
-            "each sees up to 6x6 of 6x6 pixels, and is shown by its cell in a grid "
-            "of 2x2"
-        )
+    told = " ".join(texts(right)[-1].split())
+    assert told.endswith(
+        "each sees up to 6x6 of 6x6 pixels, and is shown by its cell in a grid "
+        "of 2x2"
     )
 
 

@@ -1,6 +1,7 @@
 """Figures are read from the drawings themselves, and so is the report."""
 
 import io
+import re
 
 import matplotlib
 import numpy as np
@@ -167,6 +168,30 @@ def test_the_report_holds_everything_it_shows_and_escapes_text(trees, tmp_path):
         assert page.count(f'id="figure-{k}"') == 1
 
 
+def test_panels_are_tiles_that_stand_below_each_other(tmp_path):
+    drawing = viz.curves(epochs_of(3, model="A"))
+    path = drawing.save(tmp_path / "curves")
+    page = tmp_path / "report.html"
+    viz.write_report(page, viz.Section("A", figures=[(path, "B", "C")]))
+    text = page.read_text("utf-8")
+    boxes = [box for row in drawing.tiles for box in row]
+    assert text.count("data:image/png;base64,") == len(boxes) == 1 + 3
+    sides = [right - left for left, _, right, _ in boxes]
+    least = [int(n) for n in re.findall(r"<img [^>]*min-width:(\d+)px", text)]
+    assert least == [round(0.6 * side) for side in sides]
+    # On a telephone a panel is as wide as the page, or its letters are large.
+    assert max(least) < 358 and sum(sides[1:]) <= 1080
+    # Pictures of others are one tile, and paragraphs do not break rows.
+    drawing.savefig(path)
+    row = "T-score of the 1205 children left  " + "1 " * 30
+    texts = {"D": f"{row}\n{'word ' * 30}"}
+    section = viz.Section("A", figures=[(path, "B", "C")], texts=texts)
+    viz.write_report(page, section)
+    text = page.read_text("utf-8")
+    assert text.count("data:image/png;base64,") == 1
+    assert f"\n{row}\nword" in text and "word " * 30 not in text
+
+
 def epochs_of(count, **more):
     return [
         {
@@ -187,12 +212,22 @@ def test_curves_draw_a_line_for_each_model_and_skip_what_is_missing():
         for e in range(3)
     ]
     drawing = viz.curves(records)
-    accuracy, entropy, *_, sparsity = drawing.axes
-    assert not accuracy.lines
+    # Measures that no record has are left out.
+    entropy, sparsity, *more = drawing.axes
+    assert not any(panel.has_data() for panel in more)
     assert len(entropy.lines) == len(sparsity.lines) == 2
     assert entropy.lines[0].get_ydata().tolist() == [3.0, 2.0, 1.0]
     assert entropy.lines[0].get_xdata().tolist() == [1, 2, 3]
     assert sparsity.lines[1].get_ydata()[-1] == pytest.approx(20.0)
+    # No line lies on the frame.
+    for panel, values in ((entropy, (1.0, 3.0)), (sparsity, (0.0, 20.0))):
+        low, high = panel.get_ylim()
+        room = 0.03 * (high - low)
+        assert low + room < values[0] and values[1] < high - room
+    # Each panel is a tile, after the legend.
+    (legend,), panels = drawing.tiles
+    (left, _, between, bottom), (start, *_) = panels
+    assert legend[3] < bottom and left < between <= start
 
 
 def test_entropy_is_left_and_red_accuracy_right_blue_and_dashed():
@@ -208,7 +243,7 @@ def test_entropy_is_left_and_red_accuracy_right_blue_and_dashed():
     np.testing.assert_allclose(line.get_ydata(), [90, 90.01, 90.02, 90.03])
     assert line.get_linestyle() == "--"
     assert left.get_xlabel() == "sparsity (%)"
-    assert left.get_ylim()[0] == 0.0
+    assert left.get_ylim()[0] < 0 and left.get_ylim()[1] > 4.1
 
 
 def test_epochs_count_from_one_and_models_have_panels():

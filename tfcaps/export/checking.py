@@ -9,6 +9,8 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
+from tfcaps.export.networks import answers
+from tfcaps.export.pixels import Pixels
 from tfcaps.export.runtimes import (
     SIGNATURES,
     Arrays,
@@ -109,20 +111,23 @@ def draw_images(batch: int, shape: tuple[int, ...], images: str) -> Any:
     contrast = draw.uniform(0.2, 1.0, (batch, *[1] * len(shape)))
     pixels = contrast * draw.randint(0, 256, (batch, *shape))
     pixels = pixels.astype("uint8")
-    return pixels if images == "uint8" else pixels / np.float32(255.0)
+    if images in ("uint8", "float32"):
+        return pixels if images == "uint8" else pixels / np.float32(255.0)
+    return (pixels % 2).astype(images)  # rows of whatever table
 
 
-def write_reference(network: keras.Model, folder: Path, images: str) -> None:
+def write_reference(shown: keras.Model, folder: Path, pixels: Pixels) -> None:
     """Writes what a Keras model answers to images drawn from a seed.
 
     With it an exported folder can be checked anywhere and at any time, without
-    the model that it was made from, see `networks.all_outputs`.
+    the model that it was made from, see `networks.answers`.
     """
     arrays: Arrays = {}
     for batch in _BATCHES:
-        drawn = draw_images(batch, network.inputs[0].shape[1:], images)
-        for name, value in network(drawn, training=False).items():
-            arrays[f"{batch}/{name}"] = keras.ops.convert_to_numpy(value)
+        shape = shown.inputs[0].shape[1:]
+        drawn = draw_images(batch, shape, pixels.dtype)
+        for name, value in answers(shown, drawn, pixels).items():
+            arrays[f"{batch}/{name}"] = value
     path = folder / REFERENCE
     path.parent.mkdir(exist_ok=True)
     np.savez_compressed(path, allow_pickle=False, **arrays)
@@ -136,13 +141,13 @@ def _check_answers(model: Model, about: dict[str, Any]) -> float:
     ask = model.load()
     images = about["signatures"]["encode"]["inputs"]["images"]
     with np.load(model.folder / REFERENCE, allow_pickle=False) as file:
-        answers = dict(file)
+        known = dict(file)
     pairs, alone = [], []
     for batch in _BATCHES:
         drawn = draw_images(batch, tuple(images["shape"][1:]), images["dtype"])
         for signature, names in SIGNATURES.items():
-            known = {name: answers.get(f"{batch}/{name}") for name in names}
-            expected = {k: v for k, v in known.items() if v is not None}
+            of_batch = {name: known.get(f"{batch}/{name}") for name in names}
+            expected = {k: v for k, v in of_batch.items() if v is not None}
             pairs.append((expected, ask(signature, drawn)))
             for row in range(batch if batch == _ROWS else 0):
                 one = slice(row, row + 1)

@@ -9,7 +9,7 @@ from zipfile import BadZipFile
 import keras
 import numpy as np
 
-from tfcaps.export.networks import IMAGES, write_other
+from tfcaps.export.networks import write_other
 from tfcaps.export.runtimes import Array, ExportError, Model, one_sentence
 from tfcaps.ops import quantize
 
@@ -75,8 +75,7 @@ def _sent(pixels: Array, shape: tuple[int, ...], images: str) -> Array:
     is_raw = pixels.dtype == np.uint8
     if images == "uint8":
         return pixels if is_raw else np.rint(255 * pixels).astype("uint8")
-    scale = np.float32(IMAGES["uint8"] if is_raw else 1)
-    return pixels.astype("float32") / scale
+    return pixels.astype("float32") / np.float32(255 if is_raw else 1)
 
 
 def write_int8(

@@ -1,52 +1,81 @@
 """Networks as clients ask them, written in each format."""
 
+import inspect
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
-from tfcaps.export.runtimes import SIGNATURES, ExportError, Model, one_sentence
+from tfcaps.export.pixels import Pixels
+from tfcaps.export.runtimes import (
+    SIGNATURES,
+    Arrays,
+    ExportError,
+    Model,
+    one_sentence,
+)
+from tfcaps.graphs import clone_with_call, inner_model
+from tfcaps.models.backbone import FrozenModel
 from tfcaps.ops import longest
 from tfcaps.rem import capsule_outputs, explanation
 from tfcaps.routing.loop import unrolled
 
-# What a client sends: raw pixels, or the numbers that the network was given.
-IMAGES = {"uint8": 255.0, "float32": 1.0}
 _ALL = ("lengths", "poses", "classes", "couplings", "saliency")
 # The newest that tf2onnx 1.17 writes.
 _OPSET = 18
 
 
-def all_outputs(model: keras.Model, images: str) -> keras.Model:
+def all_outputs(model: keras.Model, pixels: Pixels) -> keras.Model:
     """Returns a model from what a client sends to all that it may get.
-
-    Pixels are `"uint8"` from 0 to 255, or `"float32"` in [0, 1].
 
     Raises:
         ValueError: If the model has no routed layer.
     """
-    return _served(explanation(model), images, _ALL)
+    return _served(explanation(model), pixels, _ALL)
 
 
-def describe(network: keras.Model) -> dict[str, Any]:
-    """Returns the inputs and outputs of each signature, as JSON."""
+def answers(shown: keras.Model, images: Any, pixels: Pixels) -> Arrays:
+    """Returns what a model of `explanation` itself answers to images as sent.
+
+    It is given them in its own units, and nothing is put around it.
+    """
+    given = (
+        images / np.float32(pixels.divisor) if pixels.divisor > 1 else images
+    )
+    outputs = shown(given.astype(shown.inputs[0].dtype), training=False)
+    return {
+        name: ops.convert_to_numpy(outputs[name]).astype(_type_of(name))
+        for name in _ALL
+        if name in outputs
+    }
+
+
+def describe(network: keras.Model, pixels: Pixels) -> dict[str, Any]:
+    """Returns the inputs and outputs of each signature, as JSON.
+
+    Of images it says from what to what pixels go.
+    """
 
     def form(tensor: Any) -> dict[str, Any]:
         shape = [-1 if size is None else size for size in tensor.shape]
         return {"dtype": tensor.dtype, "shape": shape}
 
     outputs = {name: form(each) for name, each in network.output.items()}
+    images = form(network.inputs[0])
+    if pixels.largest is not None:
+        images["range"] = [0, pixels.largest]
     return {
         signature: {
-            "inputs": {"images": form(network.inputs[0])},
+            "inputs": {"images": images},
             "outputs": {n: outputs[n] for n in sorted(names) if n in outputs},
         }
         for signature, names in SIGNATURES.items()
     }
 
 
-def write_saved_model(model: keras.Model, folder: Path, images: str) -> None:
+def write_saved_model(model: keras.Model, folder: Path, pixels: Pixels) -> None:
     """Writes a SavedModel of all signatures, of what `all_outputs` takes."""
     import tensorflow as tf
 
@@ -57,7 +86,7 @@ def write_saved_model(model: keras.Model, folder: Path, images: str) -> None:
     module, signatures = tf.Module(), {}
     module.weights = [v.value for v in (*shown.variables, *plain.variables)]
     for name, source in sources.items():
-        network = _served(source, images, SIGNATURES[name])
+        network = _served(source, pixels, SIGNATURES[name])
         signatures[name] = _function(network)
     try:
         tf.saved_model.save(module, str(folder), signatures)
@@ -90,21 +119,85 @@ def write_other(
 
 
 def _served(
-    source: keras.Model, images: str, names: tuple[str, ...]
+    source: keras.Model, pixels: Pixels, names: tuple[str, ...]
 ) -> keras.Model:
     """Returns a model from what a client sends to the named outputs."""
-    sent = keras.Input(source.inputs[0].shape[1:], name="images", dtype=images)
-    outputs = source(ops.cast(sent, "float32") / IMAGES[images])
+    shape, dtype = source.inputs[0].shape[1:], source.inputs[0].dtype
+    images = keras.Input(shape, name="images", dtype=pixels.dtype)
+    taken = ops.cast(images, dtype)
+    if pixels.divisor > 1:
+        taken = taken / pixels.divisor
+    # A name that no input and no operation has.
+    outputs = _in_use(source, "network")(taken)
     outputs = {"classes": longest(outputs["lengths"]), **outputs}
-    types = {"classes": "int64"}
     return keras.Model(
-        sent,
+        images,
         {
-            name: ops.cast(outputs[name], types.get(name, "float32"))
+            name: ops.cast(outputs[name], _type_of(name))
             for name in names
             if name in outputs
         },
     )
+
+
+def _type_of(output: str) -> str:
+    return "int64" if output == "classes" else "float32"
+
+
+def _in_use(model: keras.Model, name: str | None = None) -> keras.Model:
+    """Returns a model without what other runtimes lack and only training needs.
+
+    Layers that change training images at random are left out, and statistics
+    that are no weights are constants.
+    """
+
+    def call(layer: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(layer, FrozenModel):
+            for part in layer.equivalent_layers:
+                inputs = call(part, inputs)
+            return inputs
+        inner = None if args or kwargs else inner_model(layer)
+        if inner is not None:
+            return _in_use(inner)(inputs)
+        if isinstance(layer, keras.layers.Normalization):
+            layer = _constant(layer)
+        if _does_nothing(layer, inputs):
+            return inputs
+        return layer(inputs, *args, **kwargs)
+
+    copy = clone_with_call(model, call)
+    return keras.Model(copy.input, copy.output, name=name)
+
+
+def _constant(layer: keras.layers.Normalization) -> keras.layers.Layer:
+    """Returns a layer that normalises by numbers and not by tensors.
+
+    Tensors that no layer owns become inputs in ONNX.
+    """
+    mean, deviation = (
+        np.asarray(ops.convert_to_numpy(value), "float32")
+        for value in (
+            layer.mean,
+            ops.maximum(ops.sqrt(layer.variance), keras.config.epsilon()),
+        )
+    )
+    if layer.invert:
+        return keras.layers.Lambda(lambda x: mean + x * deviation)
+    return keras.layers.Lambda(lambda x: (x - mean) / deviation)
+
+
+def _does_nothing(layer: Any, inputs: Any) -> bool:
+    """Tells whether a layer changes images in training alone."""
+    if not isinstance(layer, keras.layers.Layer) or layer.trainable_weights:
+        return False
+    takes = inspect.signature(layer.call).parameters
+    shape = getattr(inputs, "shape", (None, None))[1:]
+    if "training" not in takes or None in shape:
+        return False
+    noise = np.random.RandomState(0).uniform(size=(2, *shape))
+    noise = noise.astype(inputs.dtype)
+    made = layer(noise, training=False)
+    return bool(np.array_equal(ops.convert_to_numpy(made), noise))
 
 
 def _function(network: keras.Model) -> Any:

@@ -70,6 +70,11 @@ class Model(NamedTuple):
             ask = _LOADERS[self.format](str(self.files[0]))
 
         def answer(signature: str, images: Array) -> Arrays:
+            if not len(images):
+                raise ExportError(
+                    f"{self.format}: a batch must have an image at least. "
+                    f"Received: images of the shape {images.shape}."
+                )
             with one_sentence(self.format, refused):
                 return ask(signature, images)
 

@@ -19,10 +19,12 @@ from tfcaps.export.networks import (
     write_other,
     write_saved_model,
 )
+from tfcaps.export.pixels import pixels_of
 from tfcaps.export.runtimes import FORMATS, ExportError
 from tfcaps.export.serving import is_served, write_warmup
 from tfcaps.export.tolerance import tolerance_of
 from tfcaps.export.versions import publish, write_manifest
+from tfcaps.graphs import check_unquantized
 
 
 def save(
@@ -31,7 +33,8 @@ def save(
     *,
     formats: Sequence[str] = ("savedmodel",),
     number: int | None = None,
-    images: str = "float32",
+    images: str | None = None,
+    pixels: int | None = None,
     levels: int | None = None,
     levels_mode: str = "midtread",
     compacted: bool = True,
@@ -53,8 +56,14 @@ def save(
         formats: Names of formats: `"savedmodel"` for TensorFlow Serving,
             `"litert"`, `"onnx"`, `"openvino"`. Defaults to the first.
         number: Int, at least 1, of the version. Defaults to the next free one.
-        images: `"uint8"` for pixels from 0 to 255, or `"float32"` for pixels in
-            [0, 1]. Defaults to `"float32"`.
+        images: What clients send: `"uint8"`, pixels from 0 to 255, or
+            `"float32"`, pixels in [0, 1], or the numbers of what is no image.
+            Defaults to the one that the network takes, see `pixels`. The
+            manifest says it in each signature.
+        pixels: The largest pixel that the network takes, 1 or 255. Bytes are
+            divided by 255 for 1 alone. Defaults to what its first layers say:
+            255 if it takes integers, or they make bytes small, such as
+            `keras.layers.Rescaling(1 / 255)`; otherwise 1.
         levels: Int or `None`. Round the couplings to this many levels.
         levels_mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`.
             Defaults to `"midtread"`.
@@ -71,7 +80,8 @@ def save(
 
     Raises:
         ValueError: If the model has no routed layer, a format or `levels_mode`
-            is unknown, `levels` is below 2, or Keras's backend is another.
+            is unknown, `levels` is below 2, Keras's backend is another, or
+            `images` is `"float32"` for a network that scales bytes itself.
         ExportError: If the version exists, a check fails, or a format lacks an
             operation of the model.
         OSError: If it cannot be written.
@@ -97,28 +107,30 @@ def save(
             "KERAS_BACKEND=tensorflow and load it."
         )
     path = Path(path)
+    check_unquantized(model)
     served = rem.encoder(model)
     if levels is not None:
         served = rem.quantize_couplings(served, levels, mode=levels_mode)
-    whole = all_outputs(served, images)  # before anything is written
+    sent = pixels_of(served, images, pixels)
+    whole = rem.explanation(served)  # before anything is written
     small = _compacted(served) if compacted else served
-    network = all_outputs(small, images)
+    network = all_outputs(small, sent)
     others = [form for form in formats if form != "savedmodel"]
     content = {
         "model": path.name,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         **(about or {}),
-        "images": images,
+        "images": sent.dtype,
         "levels": levels,
         "levels_mode": levels_mode,
         "formats": list(formats),
-        "signatures": describe(network),
+        "signatures": describe(network, sent),
         "tolerance": tolerance_of(served),
         "versions": _versions(),
     }
 
     def write(staged: Path) -> None:
-        write_reference(whole, staged, images)
+        write_reference(whole, staged, sent)
         for form in others:
             write_other(network, form, staged)
             if int8:
@@ -126,7 +138,7 @@ def save(
         if int8:
             content["int8"] = measure(others, staged, int8, levels, levels_mode)
         if "savedmodel" in formats:
-            write_saved_model(small, staged, images)
+            write_saved_model(small, staged, sent)
             write_warmup(staged, path.name, content["signatures"])
         write_manifest(staged, content)
         for line in check(staged):

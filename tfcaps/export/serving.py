@@ -15,6 +15,10 @@ MOUNTED_AT = "/models"
 
 # Batches are padded to the next of these.
 _BATCHES = (1, 2, 4, 8, 16, 32)
+_GREY: dict[str, Any] = {
+    "uint8": {"int_val": [128]},
+    "float32": {"float_val": [0.5]},
+}
 _BATCHING = f"""\
 # Requests are put together up to the largest batch, but do not wait long.
 max_batch_size {{ value: {_BATCHES[-1]} }}
@@ -85,8 +89,7 @@ def write_warmup(
             images = about["inputs"]["images"]
             for batch in (_BATCHES[0], _BATCHES[-1]):
                 # One grey value stands for all, which keeps the file small.
-                is_raw = images["dtype"] == "uint8"
-                grey = {"int_val": [128]} if is_raw else {"float_val": [0.5]}
+                grey = _GREY.get(images["dtype"], {"int_val": [1]})
                 shape = tf.TensorShape([batch, *images["shape"][1:]])
                 tensor = tensor_pb2.TensorProto(
                     dtype=tf.as_dtype(images["dtype"]).as_datatype_enum,

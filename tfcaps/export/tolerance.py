@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfcaps.graphs import calls_of, functional
+from tfcaps.graphs import calls_of, inner_model
 from tfcaps.rem.multiply_adds import of_layer
 
 # The distance of 1 from the next number; rounding changes a number by half of
@@ -44,7 +44,7 @@ def tolerance_of(model: keras.Model) -> float:
     Sums are added up in float32. Between layers numbers are rounded to the
     types in which these compute.
     """
-    types = [_coarsest(call.layer) for call in calls_of(functional(model))[1]]
+    types = [_coarsest(call.layer) for call in calls_of(model)[1]]
     tolerance = max(rounding(_terms(model)), _LEAST)
     for dtype in {*types} & {"float16", "bfloat16"}:
         tolerance += rounding(types.count(dtype), dtype=dtype)
@@ -55,17 +55,18 @@ def _coarsest(layer: Any) -> str:
     """Returns the type with the largest eps in which a layer computes."""
     parts = [layer, *getattr(layer, "_flatten_layers", list)()]
     types = [getattr(part, "compute_dtype", None) for part in parts]
-    return max((t for t in types if t in _EPS), key=_EPS.get, default="float32")
+    known = [dtype for dtype in types if dtype in _EPS]
+    return max(known, key=lambda dtype: _EPS[dtype], default="float32")
 
 
 def _terms(model: Any, inputs: Any = None) -> float:
     """Returns the length of all sums of a network, one after the other."""
     terms = 0.0
-    for layer, taken, made, _ in calls_of(functional(model), inputs)[1]:
+    for layer, taken, made, _ in calls_of(model, inputs)[1]:
         for part in getattr(layer, "equivalent_layers", [layer]):
-            if isinstance(part, keras.Model):
-                sizes = functional(part).inputs[0].shape[1:]
-                terms += _terms(part, taken if None in sizes else None)
+            if (inner := inner_model(part)) is not None:
+                is_sized = None not in inner.inputs[0].shape[1:]
+                terms += _terms(inner, None if is_sized else taken)
                 continue
             count = of_layer(part, tuple(taken[0].shape)) if taken else 0
             if count is None:  # of a kind that is not known

@@ -93,7 +93,7 @@ class CapsuleConv2D(PrimaryCaps):
             padding,
             use_bias=use_bias,
             kernel_initializer=kernel_initializer or CapsuleGlorot(),
-            **kwargs,
+            **{"data_format": "channels_last", **kwargs},
         )
 
     def build(self, input_shape: Any) -> None:

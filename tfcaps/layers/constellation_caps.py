@@ -15,7 +15,7 @@ from tfcaps.layers.part_caps import centres
 from tfcaps.layers.routed import child_activations
 from tfcaps.ops import Tensor, check_positive
 from tfcaps.routing import MeanShiftRouting, Votes
-from tfcaps.routing.loop import is_measured
+from tfcaps.routing.loop import is_unrolled, unrolled
 from tfcaps.routing.mean_shift import Mode
 from tfcaps.routing.translated_votes import TranslatedVotes
 
@@ -221,11 +221,13 @@ class ConstellationCaps(ClassCaps):
                 votes, mode, present, decided=not training, **weights
             )
 
-        found = (
-            self._routed_of_few(inputs, activations, mode, routed)
-            if is_measured() and not training
-            else routed()
-        )
+        # In training something is at most places; other runtimes are to have
+        # no conditions.
+        if training or is_unrolled():
+            found = routed()
+        else:
+            with unrolled():
+                found = self._routed_of_few(inputs, activations, mode, routed)
         outputs = [ops.cast(x, "float32") for x in (*found, mode.evidence)]
         wanted = (return_activations, return_couplings, return_evidence)
         return select(outputs, wanted)

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from tfcaps.layers.feature_map import FeatureMapLayer
 from tfcaps.ops import Tensor, check_positive
 
 # Variance of rows in pixels that is added, for images of nothing.
@@ -13,7 +14,7 @@ _LEAST = 0.1
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
-class MomentFrame(keras.layers.Layer):
+class MomentFrame(FeatureMapLayer):
     """Shows one object in its own frame: place, height and slant are undone.
 
     Nothing is learnt. The values of the pixels, summed over the channels, are
@@ -31,7 +32,8 @@ class MomentFrame(keras.layers.Layer):
         size: Int. Rows and columns of the output. Defaults to `28`.
         spread: Float above 0. Standard deviation of the object's rows in pixels
             of the output. Defaults to `4.5`.
-        **kwargs: Arguments of `keras.layers.Layer`.
+        **kwargs: Arguments of `keras.layers.Layer`, and `data_format`, which
+            must be `"channels_last"` and defaults to the setting of Keras.
 
     Input shape:
         `[b, h, w, c]`, at least 0.

@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
+from tfcaps.layers.feature_map import FeatureMapLayer
 from tfcaps.layers.initializers import cloned
 from tfcaps.ops import Tensor, check_positive
 
@@ -15,7 +16,7 @@ SPARE_BIAS = -1e4
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
-class PartCaps(keras.layers.Layer):
+class PartCaps(FeatureMapLayer):
     """Finds parts of several types in a feature map, and where they are.
 
     A 1x1 convolution and a softmax tell which of `num_types` types of part, or
@@ -47,7 +48,8 @@ class PartCaps(keras.layers.Layer):
             `"glorot_uniform"`.
         exclusive: Bool. Of all types within a window only one stays active.
             Defaults to `True`.
-        **kwargs: Arguments of `keras.layers.Layer`.
+        **kwargs: Arguments of `keras.layers.Layer`, and `data_format`, which
+            must be `"channels_last"` and defaults to the setting of Keras.
 
     Call arguments:
         inputs: Feature map.

@@ -5,11 +5,12 @@ from typing import Any
 import keras
 from keras import ops
 
+from tfcaps.layers.feature_map import FeatureMapLayer
 from tfcaps.ops import SQUASHES, Tensor, check_positive, check_squash
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
-class PrimaryCaps(keras.layers.Layer):
+class PrimaryCaps(FeatureMapLayer):
     """Turns a feature map into a map of capsules.
 
     `u = squash(conv(x))`, the channels of the convolution cut into `num_types`
@@ -35,7 +36,8 @@ class PrimaryCaps(keras.layers.Layer):
         kernel_initializer: Initializer of the kernel. Defaults to
             `"glorot_uniform"`.
         bias_initializer: Initializer of the bias. Defaults to `"zeros"`.
-        **kwargs: Arguments of `keras.layers.Layer`.
+        **kwargs: Arguments of `keras.layers.Layer`, and `data_format`, which
+            must be `"channels_last"` and defaults to the setting of Keras.
 
     Input shape:
         `[b, h, w, channels]`.

@@ -5,12 +5,13 @@ from typing import Any
 import keras
 from keras import ops
 
+from tfcaps.layers.feature_map import FeatureMapLayer
 from tfcaps.layers.initializers import cloned
 from tfcaps.ops import Tensor, check_positive
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
-class PrimaryMatrixCaps(keras.layers.Layer):
+class PrimaryMatrixCaps(FeatureMapLayer):
     """Turns a feature map into matrix capsules and their activations.
 
     Two convolutions: a linear one for the poses, and one with a sigmoid for the
@@ -24,7 +25,8 @@ class PrimaryMatrixCaps(keras.layers.Layer):
         padding: `"valid"` or `"same"`. Defaults to `"valid"`.
         kernel_initializer: Initializer of both kernels. Defaults to
             `"glorot_uniform"`.
-        **kwargs: Arguments of `keras.layers.Layer`.
+        **kwargs: Arguments of `keras.layers.Layer`, and `data_format`, which
+            must be `"channels_last"` and defaults to the setting of Keras.
 
     Input shape:
         `[b, h, w, channels]`.

@@ -10,7 +10,7 @@ from tfcaps.ops import Tensor, check_positive
 
 # Where templates fade to less, nothing can be said of what they were.
 _LEAST_FADING = 0.1
-_PRESENT = 0.5  # above it, a part is there
+PRESENT = 0.5  # above it, a part is there
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -133,11 +133,11 @@ class TemplateDecoder(keras.layers.Layer):
         images, found = np.asarray(images, "float32"), np.asarray(found)
         ground = np.median(images, axis=(0, 1, 2))
         types = np.where(
-            found.max(axis=-1) > _PRESENT, found.argmax(axis=-1), -1
+            found.max(axis=-1) > PRESENT, found.argmax(axis=-1), -1
         )
         if np.all(types < 0):
             raise ValueError(
-                f"`found` must have activations above {_PRESENT} in some image."
+                f"`found` must have activations above {PRESENT} in some image."
                 f" Received: at most {found.max():.2g}."
             )
         half, fading = self.size // 2, _fading(self.size)

@@ -1,6 +1,7 @@
 """Losses of class lengths, of reconstructions and of couplings."""
 
 from tfcaps.losses.constellation import (
+    CellLoss,
     EvidenceLoss,
     PresenceLoss,
     constellation_losses,
@@ -12,6 +13,7 @@ from tfcaps.losses.reconstruction import ReconstructionLoss
 from tfcaps.losses.spread import IncreaseMargin, SpreadLoss, spread_margin
 
 __all__ = [
+    "CellLoss",
     "CounterfactualLoss",
     "CouplingLoss",
     "EvidenceLoss",

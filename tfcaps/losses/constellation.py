@@ -8,6 +8,9 @@ from keras import ops
 from tfcaps.losses.reconstruction import ReconstructionLoss
 from tfcaps.ops import Tensor, as_float32, class_targets
 
+# Added to what has a logarithm.
+_LEAST = 1e-30
+
 
 def constellation_losses(
     generative: float = 0.2,
@@ -147,6 +150,81 @@ class PresenceLoss(keras.losses.Loss):
     def get_config(self) -> dict[str, Any]:
         config = {"sparsity": self.sparsity, "ambiguity": self.ambiguity}
         return {**super().get_config(), **config}
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class CellLoss(keras.losses.Loss):
+    """Trains the presence of types at places where it is known.
+
+    With the presence `a` and the `N` places of an image, of which `K` are known
+
+        loss = -N / K * sum of log a_t over known places, of their type t
+
+    Where parts may cross, each type is there or not by itself, and the sum is
+    that of `log a_t` or `log(1 - a_t)` over known types of places.
+
+    Args:
+        reduction: Reduction over the batch. Defaults to
+            `"sum_over_batch_size"`.
+        name: String. Defaults to `"cell_loss"`.
+        **kwargs: Arguments of `keras.losses.Loss`.
+
+    Call arguments:
+        y_true: The type at each place `[b, h, w]`, ints: `t` for nothing, -1
+            where it is not known. Or shares `[b, h, w, t + 1]`, nothing last,
+            of which those of an unknown place are all 0. Or, for parts that
+            may cross, `[b, h, w, t]`: 1, 0, or -1 where it is not known.
+        y_pred: Presence `[b, h, w, t + 1]`, nothing last, the output `presence`
+            of `tfcaps.parts.ConstellationModel.learner`.
+
+    Raises:
+        ValueError: If the shapes do not fit.
+
+    Example:
+
+    >>> sure = [[[[0.5, 0.5], [0.1, 0.9]]]]  # two places, one type
+    >>> round(float(CellLoss()([[[0, -1]]], sure)), 3)  # 2 log 2
+    1.386
+    """
+
+    def __init__(
+        self,
+        *,
+        reduction: str | None = "sum_over_batch_size",
+        name: str = "cell_loss",
+        **kwargs: Any,
+    ):
+        super().__init__(reduction=reduction, name=name, **kwargs)
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        presence = as_float32(y_pred)
+        told = ops.convert_to_tensor(y_true)
+        count = int(presence.shape[-1])
+        shape = tuple(told.shape)
+        if len(shape) == 3:
+            told = ops.one_hot(ops.cast(told, "int32"), count, dtype="float32")
+        elif len(shape) != 4 or shape[-1] not in (count, count - 1):
+            raise ValueError(
+                "Targets must be types [b, h, w], or [b, h, w, t + 1] or [b, h,"
+                f" w, t] for presence {tuple(presence.shape)}. Received: "
+                f"targets {shape}."
+            )
+        told = ops.cast(told, "float32")
+        if told.shape[-1] == count:
+            known = ops.cast(ops.sum(told, axis=-1) > 0, "float32")
+            # Keras' own has no gradient where a share is below 1e-7.
+            costs = -ops.sum(told * ops.log(presence + _LEAST), axis=-1)
+        else:
+            known = ops.cast(told >= 0, "float32")
+            there, _ = ops.split(presence, [count - 1], axis=-1)
+            there = ops.clip(there, 1e-6, 1.0 - 1e-6)
+            costs = ops.where(
+                told > 0, -ops.log(there), -ops.log(1.0 - there) * known
+            )
+        axes = tuple(range(1, len(known.shape)))
+        share = ops.mean(known, axis=axes)
+        total = ops.sum(costs, axis=axes)
+        return total / ops.maximum(share, 1e-6)  # of none it is 0
 
 
 def _check_weights(**weights: float) -> None:

@@ -28,8 +28,10 @@ class CounterfactualLoss(keras.losses.Loss):
         L = necessity * max(0, a_y(without) - m_minus)^2
             + sufficiency * MarginLoss(y, a(alone))
 
-    averaged over the batch. With `margin` only differences count, as in
-    `SpreadLoss`, for activations that are a half without votes (EM routing):
+    averaged over the batch. The class without its tree may still be the longest
+    of short ones. With `margin` another one must come first, and only
+    differences count, as in `SpreadLoss`; activations that are a half without
+    votes (EM routing) need it:
 
         L = necessity * max(0, margin - max_{k != y} a_k(without)
                                + a_y(without))^2

@@ -7,7 +7,6 @@ from tfcaps.models.backbone import (
 )
 from tfcaps.models.constellation_capsnet import (
     constellation_capsnet,
-    with_templates,
     without_spare_types,
 )
 from tfcaps.models.deepcaps import deepcaps
@@ -43,7 +42,6 @@ __all__ = [
     "multilayer_capsnet",
     "parts_capsnet",
     "with_decoder",
-    "with_templates",
     "with_viewpoints",
     "without_spare_types",
 ]

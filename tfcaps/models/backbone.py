@@ -12,6 +12,7 @@ from tfcaps.layers import (
     PrimaryCaps,
 )
 from tfcaps.models.building_blocks import Shape, batch_norm, capsule_network
+from tfcaps.models.constellation_capsnet import constellation_network
 from tfcaps.models.parts_capsnet import sharp_class_caps
 from tfcaps.ops import Tensor
 from tfcaps.routing import MeanShiftRouting
@@ -167,7 +168,12 @@ def backbone_capsnet(
             f"padding={padding}, is too small for primary_kernel_size={window}."
         )
     children = PrimaryCaps(
-        primary_types, primary_dim, window, primary_strides, name="primary_caps"
+        primary_types,
+        primary_dim,
+        window,
+        primary_strides,
+        name="primary_caps",
+        data_format="channels_last",
     )(features)
     layer = ClassCaps(
         num_classes,
@@ -222,6 +228,7 @@ def backbone_parts_capsnet(
         primary_kernel_size,
         padding="same",
         name="primary_caps",
+        data_format="channels_last",
     )(features)
     layer = sharp_class_caps(num_classes, class_dim, routing, share)
     return capsule_network(images, children, [layer], name, decoder)
@@ -243,8 +250,7 @@ def backbone_constellation_capsnet(
 
     As `constellation_capsnet`, but what a photo shows bends and turns: parts
     may stand far from where a class has them, each class has types of its own,
-    and may have one of them at several places. Train `with_templates(model,
-    template_size=None)`.
+    and may have one of them at several places. No templates are drawn.
 
     What is not listed is that of `backbone_capsnet`.
 
@@ -279,9 +285,13 @@ def backbone_constellation_capsnet(
     stride = side / count
     window = window or 2 * (count // 4) + 1
     places: Any = {"stride": stride, "offset": (stride / 2 - 0.5,) * 2}
-    poses, present = PartCaps(part_types, window, name="part_caps", **places)(
-        features
-    )
+    poses, present = PartCaps(
+        part_types,
+        window,
+        name="part_caps",
+        **places,
+        data_format="channels_last",
+    )(features)
     layer = ConstellationCaps(
         num_classes,
         routing or MeanShiftRouting(width=tolerance * side, exclusive=False),
@@ -291,7 +301,17 @@ def backbone_constellation_capsnet(
         **places,
     )
     classes = layer(poses, present, return_activations=True)
-    return capsule_network(images, classes, [], name, decoder)
+    return constellation_network(images, classes, name, decoder)
+
+
+def _with_channels_first(model: keras.Model) -> Any:
+    """Returns a layer of a model that has the channels first, if any."""
+    for layer in model.layers:
+        if isinstance(layer, keras.Model):
+            layer = _with_channels_first(layer)
+        if getattr(layer, "data_format", None) == "channels_first":
+            return layer
+    return None
 
 
 def _on_backbone(
@@ -308,6 +328,11 @@ def _on_backbone(
             "columns, channels] to one feature map of the same axes. Received: "
             f"{backbone.name!r} with the shapes {shapes}. Build it, and leave "
             "out its top."
+        )
+    if first := _with_channels_first(backbone):
+        raise ValueError(
+            f"`backbone` must have the channels last. Received: {first.name!r} "
+            "with data_format='channels_first'."
         )
     own = tuple(backbone.inputs[0].shape[1:])
     shape = own if input_shape is None else tuple(input_shape)

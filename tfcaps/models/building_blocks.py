@@ -30,6 +30,9 @@ def check_input_shape(
     """Raises `ValueError` unless images have at least the minimal sides."""
     shape = tuple(input_shape)
     fits = len(shape) == 3 and all(is_integer(s) and s > 0 for s in shape)
+    if fits and keras.config.image_data_format() == "channels_first":
+        # As Keras has it then; read as rows, they might be enough.
+        fits = shape[0] >= min(shape[1:])
     if not fits or shape[0] < minimum[0] or shape[1] < minimum[1]:
         raise ValueError(
             "`input_shape` must be (rows, columns, channels) with at least "

@@ -13,19 +13,14 @@ from tfcaps.layers import (
     ConstellationCaps,
     MapCaps,
     PartCaps,
-    TemplateDecoder,
 )
-from tfcaps.layers.part_caps import (
-    SPARE_BIAS,
-    compete,
-    of_types,
-    winners,
-)
+from tfcaps.layers.part_caps import SPARE_BIAS
 from tfcaps.models.building_blocks import (
     capsule_network,
     check_input_shape,
     normalized_convolutions,
 )
+from tfcaps.parts.model import ConstellationModel
 from tfcaps.routing import MeanShiftRouting
 
 
@@ -52,8 +47,8 @@ def constellation_capsnet(
     place alone; `ConstellationCaps` find the class whose blueprint they fit. So
     a leaf of a tree has a type, which says what the part is, and a place.
 
-    Train `tfcaps.models.with_templates(model)`, which also draws the image from
-    its parts, with the callback `tfcaps.callbacks.BlueprintEstimation`.
+    It is compiled, and `model.fit(images, labels, epochs=6)` trains it; see
+    `tfcaps.parts.ConstellationModel`.
 
     Arguments, results (here lengths are activations) and errors that are not
     listed are those of `dr_capsnet`.
@@ -76,8 +71,7 @@ def constellation_capsnet(
         maps: Bool. A class has maps of where types tell for it, `MapCaps`, and
             each type is at one place of the image at most: for handwriting, of
             which no class has one blueprint. Convolutions take means instead of
-            steps. Train it without `widths` of the callback. Defaults to
-            `False`.
+            steps. Defaults to `False`.
         routing: A `MeanShiftRouting`, or `None` for one with its defaults.
             Defaults to `None`.
         decoder: Bool. Add the dense decoder of class poses, see `with_decoder`.
@@ -86,7 +80,7 @@ def constellation_capsnet(
     Example:
 
     >>> constellation_capsnet((32, 32, 1), 10, part_types=5).count_params()
-    7946
+    8553
 
     References:
         - As of `tfcaps.routing.MeanShiftRouting`.
@@ -111,7 +105,12 @@ def constellation_capsnet(
     if maps:  # of one type, all places of the image compete
         window = 2 * max(rows, columns) - 1
     poses, present = PartCaps(
-        part_types, window, per_type=maps, name="part_caps", **places
+        part_types,
+        window,
+        per_type=maps,
+        name="part_caps",
+        **places,
+        data_format="channels_last",
     )(features)
     places |= {"name": "class_caps"}
     if maps:
@@ -128,7 +127,19 @@ def constellation_capsnet(
         )
     # By their place: `Beside` takes no other tensors by name.
     classes = layer(poses, present, return_activations=True)
-    return capsule_network(images, classes, [], name, decoder)
+    return constellation_network(images, classes, name, decoder)
+
+
+def constellation_network(
+    images: Any, classes: Any, name: str, decoder: bool
+) -> keras.Model:
+    """Returns a compiled model of parts, or one with a dense decoder."""
+    model = capsule_network(images, classes, [], name, decoder)
+    if decoder:
+        return model
+    model = ConstellationModel(model.input, model.output, name=name)
+    model.compile()
+    return model
 
 
 def first_place(side: int, kernel_size: int, strides: Sequence[int]) -> int:
@@ -142,77 +153,6 @@ def first_place(side: int, kernel_size: int, strides: Sequence[int]) -> int:
     return place
 
 
-def with_templates(
-    model: keras.Model,
-    images: Any = None,
-    *,
-    template_size: int | None = 11,
-) -> keras.Model:
-    """Returns a network of parts with the outputs that it is trained on.
-
-    It shares the layers, and so the weights, of `model`. Train it on its
-    outputs, with labels and images:
-
-        training = tfcaps.models.with_templates(model)
-        training.compile("adam", tfcaps.losses.constellation_losses())
-        schedule = tfcaps.callbacks.BlueprintEstimation(images, labels, epochs)
-        targets = {"evidence": labels, "presence": labels,
-                   "reconstruction": images}
-        training.fit(images, targets, epochs=epochs, callbacks=[schedule])
-
-    Args:
-        model: A functional model with one `PartCaps` and one
-            `ConstellationCaps`, such as
-            `tfcaps.models.constellation_capsnet`.
-        images: Some hundreds of images `[n, h, w, c]`, to train on a network
-            that has been trained: its templates become what its types stand
-            for. Defaults to `None`, which draws them at random.
-        template_size: Int, odd. Rows and columns of the picture of a type, in
-            pixels; or `None` for no pictures and no `reconstruction`, as of a
-            network on a backbone. Defaults to `11`.
-
-    Returns:
-        A functional model from images to a dict: `evidence` `[b, j]`, the
-        logits of the classes; `presence` `[b, h, w, t + 1]`, how much each type
-        and nothing is at each place; `reconstruction` `[b, h, w, c]`, the image
-        drawn from the parts.
-
-    Raises:
-        ValueError: If the model has not one of each of these layers.
-    """
-    model = graphs.encoder(model)
-    parts = graphs.only_layer(model, PartCaps)
-    classes = graphs.only_layer(model, ConstellationCaps)
-    seen: dict[str, Any] = {}
-
-    def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        if layer not in (parts, classes):
-            return layer(*args, **kwargs)
-        name = "presence" if layer is parts else "evidence"
-        more = Beside(layer, f"return_{name}")
-        *outputs, seen[name] = more(*args, **kwargs)
-        return tuple(outputs) if outputs[1:] else outputs[0]
-
-    copy = graphs.clone_with_call(model, call)
-    pixels = copy.input
-    if template_size is None:
-        return keras.Model(pixels, seen, name=model.name)
-    presence = seen["presence"]
-    # As places compete in training.
-    if parts.per_type:
-        soft = winners(presence, of_types(presence)[0], parts.window)
-    else:
-        soft = compete(presence, parts.window, parts.power)
-    decoder = TemplateDecoder(
-        pixels.shape[1:], template_size, parts.offset, name="reconstruction"
-    )
-    seen["reconstruction"] = decoder(soft)
-    if images is not None:
-        found = keras.Model(pixels, soft).predict(images, verbose=0)
-        decoder.adapt(images, found)
-    return keras.Model(pixels, seen, name=model.name)
-
-
 def without_spare_types(model: keras.Model) -> keras.Model:
     """Returns a network of parts without the types that others have taken in.
 
@@ -221,8 +161,7 @@ def without_spare_types(model: keras.Model) -> keras.Model:
 
     Args:
         model: A functional model with one `PartCaps` and one
-            `ConstellationCaps`, trained with
-            `tfcaps.callbacks.BlueprintEstimation`.
+            `ConstellationCaps`, that is trained.
 
     Returns:
         `model` itself, if no type is spare.
@@ -260,41 +199,7 @@ def without_spare_types(model: keras.Model) -> keras.Model:
             if value.shape != tuple(new.shape):
                 value = value[..., kept] if layer is parts else value[rows]
             new.assign(value)
+    if isinstance(clone, ConstellationModel) and clone.decoder is not None:
+        old = ops.convert_to_numpy(model.decoder.templates)
+        clone.decoder.set_weights([old[..., kept], model.decoder.ground])
     return clone
-
-
-@keras.saving.register_keras_serializable(package="tfcaps")
-class Beside(keras.layers.Layer):
-    """Calls a layer with one more output.
-
-    Keras 3.15 builds no functional model in which a layer that returned fewer
-    outputs before returns more, so a layer of its own makes the second call.
-
-    Args:
-        layer: The layer.
-        flag: Its call argument that asks for the output.
-        **kwargs: Arguments of `keras.layers.Layer`.
-    """
-
-    def __init__(self, layer: Any, flag: str, **kwargs: Any):
-        kwargs.setdefault("autocast", False)
-        super().__init__(**{"dtype": layer.dtype_policy, **kwargs})
-        self.layer = layer
-        self.flag = flag
-
-    def call(self, *args: Any, **kwargs: Any) -> Any:
-        return self.layer(*args, **{**kwargs, self.flag: True})
-
-    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        return self.layer.compute_output_spec(
-            *args, **{**kwargs, self.flag: True}
-        )
-
-    def get_config(self) -> dict[str, Any]:
-        layer = keras.saving.serialize_keras_object(self.layer)
-        return {**super().get_config(), "layer": layer, "flag": self.flag}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "Beside":
-        layer = keras.saving.deserialize_keras_object(config["layer"])
-        return cls(**{**config, "layer": layer})

@@ -237,7 +237,12 @@ def multilayer_capsnet(
     )(images)
     window = features.shape[1:3]
     children = PrimaryCaps(
-        primary, dim, window, depthwise=True, name="primary_caps"
+        primary,
+        dim,
+        window,
+        depthwise=True,
+        name="primary_caps",
+        data_format="channels_last",
     )(features)
     layers: list[Any] = [
         FcCaps(
@@ -289,4 +294,5 @@ def _stem(
         primary_kernel_size,
         primary_strides,
         name="primary_caps",
+        data_format="channels_last",
     )(features)

@@ -99,7 +99,9 @@ def efficient_capsnet(
     images = keras.Input(input_shape, name="images")
     seen = images
     if frame is not None:
-        seen = MomentFrame(frame, name="frame")(images)
+        seen = MomentFrame(frame, name="frame", data_format="channels_last")(
+            images
+        )
     smallest = (form.smallest, form.smallest)
     check_input_shape(seen.shape[1:], smallest, f"for variant={variant!r}")
     features = _convolve(seen, form.blocks, form.norm)
@@ -111,6 +113,7 @@ def efficient_capsnet(
         depthwise=True,
         squash="efficient",
         name="primary_caps",
+        data_format="channels_last",
     )(features)
     layer = ClassCaps(
         num_classes,
@@ -157,9 +160,14 @@ def efficient_conv_capsnet(
     images = keras.Input(input_shape, name="images")
     blocks = [(32, 5, 2), (64, 3, 1), (64, 3, 1), (256, 3, 2)]
     features = _convolve(images, blocks, "batch")
-    children = PrimaryCaps(16, 16, 3, depthwise=True, name="primary_caps")(
-        features
-    )
+    children = PrimaryCaps(
+        16,
+        16,
+        3,
+        depthwise=True,
+        name="primary_caps",
+        data_format="channels_last",
+    )(features)
     layers = [
         ConvCaps(
             16, 16, 3, 2, routing=hidden_routing(routing), name="conv_caps"

@@ -61,7 +61,9 @@ def em_capsnet(
     features = Conv2D(filters, 5, 2, "same", activation="relu", name="conv")(
         images
     )
-    children = PrimaryMatrixCaps(primary_types, name="primary_caps")(features)
+    children = PrimaryMatrixCaps(
+        primary_types, name="primary_caps", data_format="channels_last"
+    )(features)
     layers: list[Any] = [
         ConvCaps(
             types,

@@ -74,7 +74,13 @@ def parts_capsnet(
     images = keras.Input(input_shape, name="images")
     features = normalized_convolutions(images, filters, strides, kernel_size)
     children = PrimaryCaps(
-        primary_types, primary_dim, 3, 2, padding="same", name="primary_caps"
+        primary_types,
+        primary_dim,
+        3,
+        2,
+        padding="same",
+        name="primary_caps",
+        data_format="channels_last",
     )(features)
     layer = sharp_class_caps(num_classes, class_dim, routing, share)
     return capsule_network(images, children, [layer], name, decoder)

@@ -84,14 +84,20 @@ def with_decoder(
     capsules = graphs.last_routed_layer(model)
     if any(isinstance(layer, Decoder) for layer in model.layers):
         raise ValueError(f"The model {model.name!r} has a decoder already.")
-    images, labels = model.input, None
-    if isinstance(images, dict):
-        images, labels = images["images"], images["labels"]
+    given_inputs, labels = model.input, None
+    images = graphs.pick_tensor(given_inputs, "images")
+    if isinstance(given_inputs, dict):
+        labels = given_inputs.get("labels")
+        if len(given_inputs) > 1 + (labels is not None):
+            raise ValueError(
+                f"The model {model.name!r} must take images, and at most "
+                f"labels. Received: the inputs {sorted(given_inputs)}."
+            )
     elif images.name != "images":
         images = keras.Input(
             images.shape[1:], dtype=images.dtype, name="images"
         )
-    inputs = model.input if labels is not None else images
+    inputs = given_inputs if isinstance(given_inputs, dict) else images
     copy, calls = graphs.calls_of(model, inputs)
     lengths = copy.output
     if isinstance(lengths, dict):

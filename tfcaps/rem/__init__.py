@@ -12,12 +12,15 @@ from tfcaps.rem.evaluation.faithfulness import (
 from tfcaps.rem.evaluation.faithfulness import faithfulness, tree_lengths
 from tfcaps.rem.evaluation.keypoints import Keypoints as Keypoints
 from tfcaps.rem.evaluation.keypoints import keypoints
+from tfcaps.rem.evaluation.levels import levels_curve, lowest_levels
 from tfcaps.rem.evaluation.named_parts import NamedParts as NamedParts
 from tfcaps.rem.evaluation.named_parts import named_parts
 from tfcaps.rem.evaluation.pixels import (
     PixelFaithfulness as PixelFaithfulness,
 )
 from tfcaps.rem.evaluation.pixels import pixel_faithfulness
+from tfcaps.rem.explain import Explanation as Explanation
+from tfcaps.rem.explain import explain
 from tfcaps.rem.maps import blueprints, explanation, part_pictures
 from tfcaps.rem.multiply_adds import MultiplyAdds as MultiplyAdds
 from tfcaps.rem.multiply_adds import multiply_adds
@@ -36,6 +39,7 @@ from tfcaps.rem.parse.trees import Trees, iter_trees, trees
 from tfcaps.rem.pruning.iterative import prune_iteratively
 from tfcaps.rem.pruning.keep_zeros import keep_zeros
 from tfcaps.rem.pruning.masks import sparsity
+from tfcaps.rem.pruning.prune import Prune
 from tfcaps.rem.pruning.pruning import (
     UpdatePruningStep,
     prune_low_magnitude,
@@ -49,6 +53,7 @@ from tfcaps.rem.sharpness import SharpnessSchedule
 # Types of results can be imported too, such as `tfcaps.rem.Report`.
 __all__ = [
     "CouplingDictionary",
+    "Prune",
     "SharpnessSchedule",
     "Trees",
     "UpdatePruningStep",
@@ -58,11 +63,14 @@ __all__ = [
     "compact",
     "encoder",
     "evaluate",
+    "explain",
     "explanation",
     "faithfulness",
     "iter_trees",
     "keep_zeros",
     "keypoints",
+    "levels_curve",
+    "lowest_levels",
     "multiply_adds",
     "named_parts",
     "part_pictures",

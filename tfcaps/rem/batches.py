@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfcaps.rem.finite import check_finite, check_images
-from tfcaps.routing.loop import measured
 
 Array = NDArray[Any]
 
@@ -113,8 +112,7 @@ def predict(model: keras.Model, inputs: Any) -> Any:
     of them. Of a compiled one a batch smaller than one before is filled up:
     nothing is compiled for it.
     """
-    with measured():
-        outputs = _predicted(model, inputs)
+    outputs = _predicted(model, inputs)
     arrays = keras.tree.map_structure(keras.ops.convert_to_numpy, outputs)
     check_finite(arrays, model)
     return arrays
@@ -220,6 +218,8 @@ def _pairs(
     start = 0
     for batch in batches:
         images = np.asarray(_images(batch.x))
+        if not images.size:
+            continue  # there is nothing to run, which some backends cannot
         if images.dtype.kind in "OUS" or images.ndim == 0:
             raise ValueError(
                 "Images must be arrays of numbers. Received: an array of "

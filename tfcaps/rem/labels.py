@@ -108,4 +108,4 @@ def names_of(
         raise ValueError(
             f"`{argument}` must have {count} names. Received: {len(given)}."
         )
-    return given
+    return given[:count]

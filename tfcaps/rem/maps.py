@@ -60,7 +60,7 @@ class Saliency(keras.layers.Layer):
     """Draws `saliency_map` inside of a model, with constants of its own."""
 
     def __init__(self, fields: ReceptiveFields):
-        super().__init__(name="saliency", dtype="float32")
+        super().__init__(dtype="float32")
         self.fields = fields
 
     def call(self, activations: Tensor, couplings: Tensor) -> Tensor:

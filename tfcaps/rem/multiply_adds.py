@@ -7,7 +7,12 @@ from typing import Any
 
 import keras
 
-from tfcaps.graphs import calls_of, functional, without_couplings
+from tfcaps.graphs import (
+    calls_of,
+    check_unquantized,
+    functional,
+    without_couplings,
+)
 from tfcaps.layers import (
     ClassCaps,
     ConstellationCaps,
@@ -83,6 +88,7 @@ def multiply_adds(model: keras.Model) -> MultiplyAdds:
     >>> multiply_adds(dr_capsnet((28, 28, 1), 10)).per_layer
     {'conv': 8294400, 'primary_caps': 191102976, 'class_caps': 2396160}
     """
+    check_unquantized(model)
     per_layer: dict[str, int] = {}
     uncounted: list[str] = []
     _, calls = calls_of(functional(without_couplings(model)))

@@ -23,7 +23,6 @@ from tfcaps.routing.votes import Votes
 _SHARPNESS_MODES = ("fixed", "scheduled", "learned")
 # Beyond it logits may overflow.
 _LARGEST_LOG_SHARPNESS = 15.0
-_ORPHAN_MODES = ("fixed", "learned")
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -72,8 +71,6 @@ class DynamicRouting(Routing):
             trainable weight. Both begin at `sharpness`. With `gradient="last"`
             only a loss on the couplings reaches a learned one. Defaults to
             `"fixed"`.
-        orphan_mode: `"fixed"`, or `"learned"`, a trainable weight that begins
-            at `orphan`. Defaults to `"fixed"`.
         silent_parents: Int. Further parents for which every child votes zero:
             they compete for children, and are left out of all outputs.
             `tfcaps.rem.compact` counts those that it removes. Defaults to `0`.
@@ -108,7 +105,6 @@ class DynamicRouting(Routing):
         sharpness: float = 1.0,
         orphan: float = 0.0,
         sharpness_mode: str = "fixed",
-        orphan_mode: str = "fixed",
         silent_parents: int = 0,
     ):
         self.iterations = check_iterations(iterations)
@@ -119,7 +115,6 @@ class DynamicRouting(Routing):
         self.sharpness = check_sharpness(sharpness)
         self.orphan = float(orphan)
         self.sharpness_mode = sharpness_mode
-        self.orphan_mode = orphan_mode
         self.silent_parents = check_silent_parents(silent_parents)
         self._check_abstention()
 
@@ -129,20 +124,15 @@ class DynamicRouting(Routing):
                 "`orphan` must be a finite number. Received: "
                 f"orphan={self.orphan}."
             )
-        for setting, value, modes in (
-            ("sharpness_mode", self.sharpness_mode, _SHARPNESS_MODES),
-            ("orphan_mode", self.orphan_mode, _ORPHAN_MODES),
-        ):
-            if value not in modes:
-                raise ValueError(
-                    f"`{setting}` must be one of {modes}. Received: "
-                    f"{setting}={value!r}."
-                )
-        if not self.leaky and (self.orphan or self.orphan_mode != "fixed"):
+        if self.sharpness_mode not in _SHARPNESS_MODES:
             raise ValueError(
-                "`orphan` and `orphan_mode` need `leaky=True`, without which "
-                f"there is no orphan parent. Received: orphan={self.orphan}, "
-                f"orphan_mode={self.orphan_mode!r}."
+                f"`sharpness_mode` must be one of {_SHARPNESS_MODES}. "
+                f"Received: sharpness_mode={self.sharpness_mode!r}."
+            )
+        if self.orphan and not self.leaky:
+            raise ValueError(
+                "`orphan` needs `leaky=True`, without which there is no orphan "
+                f"parent. Received: orphan={self.orphan}."
             )
 
     def weights(
@@ -156,10 +146,6 @@ class DynamicRouting(Routing):
                 keras.initializers.Constant(math.log(self.sharpness)),
                 trainable=self.sharpness_mode == "learned",
             )
-        if self.orphan_mode == "learned":
-            weights["orphan_agreement"] = Weight(
-                (), keras.initializers.Constant(self.orphan)
-            )
         return weights
 
     def route(
@@ -168,7 +154,6 @@ class DynamicRouting(Routing):
         activations: Tensor | None,
         bias: Tensor | None,
         log_sharpness: Tensor | None = None,
-        orphan_agreement: Tensor | None = None,
     ) -> Routed:
         del activations  # vector capsules carry theirs in the votes' lengths
         bias = 0.0 if bias is None else bias
@@ -176,12 +161,11 @@ class DynamicRouting(Routing):
         if log_sharpness is not None:
             limit = _LARGEST_LOG_SHARPNESS
             sharpness = ops.exp(ops.clip(log_sharpness, -limit, limit))
-        orphan = self.orphan if orphan_agreement is None else orphan_agreement
 
         def couple(agreed: Tensor) -> Tensor:
             agreements = votes.agreement(agreed)
             if self.leaky:
-                lone = ops.zeros_like(agreements[..., :1]) + orphan
+                lone = ops.zeros_like(agreements[..., :1]) + self.orphan
                 agreements = ops.concatenate([agreements, lone], axis=-1)
             shares = softmax(sharpness * agreements, self.silent_parents)
             return shares[..., :-1] if self.leaky else shares
@@ -226,6 +210,5 @@ class DynamicRouting(Routing):
             "sharpness": self.sharpness,
             "orphan": self.orphan,
             "sharpness_mode": self.sharpness_mode,
-            "orphan_mode": self.orphan_mode,
             "silent_parents": self.silent_parents,
         }

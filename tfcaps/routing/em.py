@@ -81,8 +81,6 @@ class EMRouting(Routing):
         levels: Int or `None`. Round the shares of the last M-step to this many
             levels, see `tfcaps.rem.quantize`. Defaults to `None`.
         variant: `"paper"` or `"code"`. Defaults to `"paper"`.
-        beta_u_initializer: Initializer of `beta_u`. Defaults to `"zeros"`.
-        beta_a_initializer: Initializer of `beta_a`. Defaults to `"zeros"`.
         levels_mode: `"midtread"` or `"midrise"`, what kind of levels, see
             `tfcaps.rem.quantize`. Defaults to `"midtread"`.
 
@@ -115,8 +113,6 @@ class EMRouting(Routing):
         gradient: str = "full",
         levels: int | None = None,
         variant: str = "paper",
-        beta_u_initializer: Any = "zeros",
-        beta_a_initializer: Any = "zeros",
         levels_mode: str = "midtread",
     ):
         if variant not in _VARIANTS:
@@ -137,8 +133,6 @@ class EMRouting(Routing):
         self.levels = check_routing_levels(levels)
         self.levels_mode = check_mode(levels_mode, "levels_mode")
         self.variant = variant
-        self.beta_u_initializer = keras.initializers.get(beta_u_initializer)
-        self.beta_a_initializer = keras.initializers.get(beta_a_initializer)
 
     @property
     def absent(self) -> float:
@@ -160,8 +154,7 @@ class EMRouting(Routing):
     ) -> dict[str, Weight]:
         del children, dim
         return {
-            "beta_u": Weight((parents,), self.beta_u_initializer),
-            "beta_a": Weight((parents,), self.beta_a_initializer),
+            name: Weight((parents,), "zeros") for name in ("beta_u", "beta_a")
         }
 
     def route(
@@ -262,11 +255,5 @@ class EMRouting(Routing):
             "gradient": self.gradient,
             "levels": self.levels,
             "variant": self.variant,
-            "beta_u_initializer": keras.initializers.serialize(
-                self.beta_u_initializer
-            ),
-            "beta_a_initializer": keras.initializers.serialize(
-                self.beta_a_initializer
-            ),
             "levels_mode": self.levels_mode,
         }

@@ -11,43 +11,26 @@ from keras import ops
 from tfcaps.ops import Tensor
 
 _is_unrolled = contextvars.ContextVar("is_unrolled", default=False)
-_is_measured = contextvars.ContextVar("is_measured", default=False)
 
 
 @contextlib.contextmanager
-def _on(switch: contextvars.ContextVar[bool]) -> Iterator[None]:
-    token = switch.set(True)
-    try:
-        yield
-    finally:
-        switch.reset(token)
-
-
-def unrolled() -> contextlib.AbstractContextManager[None]:
+def unrolled() -> Iterator[None]:
     """Makes `repeat` write its steps one after the other, without a loop.
 
     For graphs that are traced inside, and exported: other runtimes are slow in
-    a loop, and their tools cannot quantise what is in it.
+    a loop, and their tools cannot quantise what is in it. Nor can XLA compute
+    the gradient of a loop in a condition.
     """
-    return _on(_is_unrolled)
-
-
-def measured() -> contextlib.AbstractContextManager[None]:
-    """Lets routing take shortcuts, of which XLA computes no gradient.
-
-    For graphs that are traced inside, and only looked at.
-    """
-    return _on(_is_measured)
+    token = _is_unrolled.set(True)
+    try:
+        yield
+    finally:
+        _is_unrolled.reset(token)
 
 
 def is_unrolled() -> bool:
     """Returns True while a graph for other runtimes is traced."""
     return _is_unrolled.get()
-
-
-def is_measured() -> bool:
-    """Returns True while a network is only looked at."""
-    return _is_measured.get()
 
 
 def repeat(

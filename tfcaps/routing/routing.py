@@ -10,6 +10,9 @@ from keras import ops
 from tfcaps.ops import Tensor, check_levels, dequantize, is_integer, quantize
 from tfcaps.routing.votes import Votes
 
+# Arguments of version 0.2, which saved models have.
+_OF_0_2 = ("orphan_mode", "beta_u_initializer", "beta_a_initializer")
+
 
 class Routed(NamedTuple):
     """The result of a routing, in float32, or float64 for such votes.
@@ -169,7 +172,7 @@ class Routing(abc.ABC):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Routing":
-        return cls(**config)
+        return cls(**{k: v for k, v in config.items() if k not in _OF_0_2})
 
     def rounded(self, couplings: Tensor) -> Tensor:
         """Returns couplings at their levels, if there are any."""

@@ -13,10 +13,12 @@ from tfcaps.viz.drawing import (
     colour,
     figure,
     from_zero,
+    in_lines,
     in_rows,
     rows_of,
     with_our_look,
 )
+from tfcaps.viz.letters import drawable
 
 Array = NDArray[np.float64]
 
@@ -71,7 +73,7 @@ def curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
                     color=colour(index),
                     linestyle=("-", "--", ":")[index % 3],
                     marker="." if len(points) < 3 else None,
-                    label=name,
+                    label=drawable(name),
                 )
         panel.set_title(title)
         panel.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
@@ -132,7 +134,7 @@ def tradeoff(
     for panel, right, (name, (places, bits, percent)) in zip(
         panels, rights, models.items(), strict=True
     ):
-        panel.set_title(name)
+        panel.set_title(in_lines(name))
         lines = [
             *panel.plot(places, bits, ".-", color=_ENTROPY, label="entropy"),
             *right.plot(places, percent, ".--", color=_ACCURACY),

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
-from matplotlib.ticker import StrMethodFormatter
+from matplotlib.ticker import LogFormatter
 from numpy.typing import NDArray
 
 from tfcaps.ops import dequantize, quantize
@@ -24,6 +24,7 @@ from tfcaps.viz.drawing import (
     rows_of,
     with_our_look,
 )
+from tfcaps.viz.letters import drawable
 
 # Children from which a logarithmic axis shows more than a linear one.
 _MANY = 50
@@ -52,10 +53,15 @@ def keys_per_class(
     page, [[panel]] = figure(8.0, 3.2)
     for index, (name, trees) in enumerate(dictionaries.items()):
         left = positions - 0.4 + index * width
-        look: Any = {"align": "edge", "color": colour(index), "label": name}
+        look: Any = {
+            "align": "edge",
+            "color": colour(index),
+            "label": drawable(name),
+        }
         bars = panel.bar(left, trees.num_keys, width, **look)
         panel.bar_label(bars, fontsize=7)
         panel.hlines(trees.num_samples, left, left + width, color="0.6")
+    panel.margins(y=0.12)  # for the numbers
     labels = class_labels(class_names, first.num_classes)
     shown = [in_lines(name) for name in labels]
     turned = 60 if any("\n" in name for name in shown) else 0
@@ -116,10 +122,11 @@ def coupling_histograms(
             panel.hist(means, edges.tolist(), **look)
         panel.axvline(1 / classes, color="0.4", linestyle=":", linewidth=1)
         panel.set_title(in_lines(labels[j]))
-        # Powers of ten are written as formulas, which names are not.
-        panel.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        if logarithmic:  # not as formulas, which names are not
+            panel.yaxis.set_major_formatter(LogFormatter())
+            panel.yaxis.set_minor_formatter(LogFormatter())
     handles = [
-        Patch(label=name, **look)
+        Patch(label=drawable(name), **look)
         for name, look in zip(dictionaries, looks, strict=True)
     ]
     page.legend(handles=handles, loc="outside upper right", ncols=4)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -64,6 +65,21 @@ class Drawing(Figure):
         with io.BytesIO() as file:
             self.savefig(file, format="png")
             return file.getvalue()
+
+    def show(self, warn: bool = True) -> None:
+        """Shows it: in a notebook, or else in a window."""
+        del warn  # of the class above
+        notebook: Any = sys.modules.get("IPython")
+        if notebook is not None and notebook.get_ipython() is not None:
+            notebook.display.display(self)
+            return
+        from matplotlib import pyplot
+
+        with io.BytesIO(self._repr_png_()) as file:
+            pixels = pyplot.imread(file)
+        window = pyplot.figure(figsize=self.get_size_inches())
+        window.figimage(pixels, resize=True)
+        pyplot.show()
 
     def save(self, path: str | Path) -> Path:
         """Writes a picture, which appears complete or not at all.

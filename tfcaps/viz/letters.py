@@ -16,13 +16,8 @@ _LONGEST = 40  # letters of a name
 _NAMELESS = "(no name)"
 
 
-def drawable(text: str, most: int = _LONGEST, *, empty: str = _NAMELESS) -> str:
-    """Returns a text on one line, in letters of fonts that are installed.
-
-    Texts that are drawn next use these fonts. Of a long text both ends are
-    kept. A letter that no font has is written by its code, and the user is
-    warned once.
-    """
+def one_line(text: str, most: int = _LONGEST, *, empty: str = _NAMELESS) -> str:
+    """Returns a text on one line; of a long one both ends are kept."""
     text = unicodedata.normalize("NFC", " ".join(text.split()))
     kinds = {c: unicodedata.category(c) for c in text}
     # Half of a pair stands for a byte that is no UTF-8.
@@ -31,9 +26,19 @@ def drawable(text: str, most: int = _LONGEST, *, empty: str = _NAMELESS) -> str:
     if len(text) > most:
         half = (most - 3) // 2
         text = f"{text[:half]}...{text[-half:]}"
+    return text or empty
+
+
+def drawable(text: str, most: int = _LONGEST, *, empty: str = _NAMELESS) -> str:
+    """Returns `one_line` of a text, in letters of fonts that are installed.
+
+    Texts that are drawn next use these fonts. A letter that no font has is
+    written by its code, and the user is warned once.
+    """
+    text = one_line(text, most, empty=empty)
     foreign = {c for c in text if ord(c) not in _letters(findfont(FAMILY))}
     if not foreign:
-        return text or empty
+        return text
     families, missing = _families(frozenset(foreign))
     known = rcParams["font.family"]
     rcParams["font.family"] = [*known, *(f for f in families if f not in known)]
@@ -51,7 +56,9 @@ def _letters(path: str) -> frozenset[int]:
 def _families(letters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
     """Returns families of fonts that have letters, and those that none has."""
     left, families = set(letters), []
-    for font in sorted(fontManager.ttflist, key=lambda f: (f.weight != 400, f.name)):
+    for font in sorted(
+        fontManager.ttflist, key=lambda f: (f.weight != 400, f.name)
+    ):
         if not left:
             break
         if _BOXES in font.name or not (has := _among(font.fname, left)):

@@ -148,7 +148,7 @@ def named_tree(
     page.draw_without_rendering()
     page.set_layout_engine("none")
     _draw_image(panel, seen, shown, place, classes[predicted], aspect)
-    if plan is not None:
+    if plan is not None and blueprint is not None:
         _draw_blueprint(plan, blueprint, types)
     title, *shares = groups
     panels = [left.bbox, right.bbox][: 1 + bool(high)]
@@ -218,7 +218,9 @@ def _how_clear(tree: Trees, classes: Sequence[str], has_parts: bool) -> str:
             f", a margin of {margin_text(length, other)} to the next class, "
             f"{_short(classes[second], _LETTERS)}"
         )
-    what = "the share of its parts that was found" if has_parts else "from 0 to 1"
+    what = (
+        "the share of its parts that was found" if has_parts else "from 0 to 1"
+    )
     return f"{text}. A length is {what}, and no probability."
 
 
@@ -370,13 +372,13 @@ def _draw_lengths(
     for n, (small, bars) in enumerate(panels):
         show(small, seen, aspect)
         small.images[0].set_alpha(0.35)
-        small.set_title(titles[n], fontsize=9)
+        small.set_title(titles[n], fontsize=9, loc="left")
         _draw_points(small, seen, some[n], size)
         if n:
             stays = int(lengths[n].argmax()) == predicted
-            told = "the answer stays" if stays else "the answer changes"
+            told = "answer stays" if stays else "answer changes"
             if stays and lengths[n].max() < _HALF * lengths[0, predicted]:
-                told += ", but shorter"
+                told = "stays, shorter"  # there is no room for more
             tint = "#0072B2" if stays else "#B34700"
             small.set_xlabel(told, color=tint, fontsize=8, weight="bold")
         _draw_bars(bars, lengths[n], classes, predicted)

@@ -84,8 +84,7 @@ def parse_tree(
         labels = class_labels(class_names, len(tree.activations[-1]))
         _draw(panel, tree, labels, title)
         # Below, as names of classes stand above.
-        look: Any = {"ha": "center", "va": "top", "fontsize": 8}
-        panel.text(0.5, -0.3, in_lines(title), **look)
+        panel.set_title(in_lines(title), y=0.0, pad=0, va="top")
     if images is not None:
         for panel, image in zip(panels[1::2].ravel(), images, strict=False):
             show(panel, picture(image))
@@ -98,9 +97,7 @@ def parse_tree(
         pad=0.01,
         panchor=False,  # panels stay in the middle
     )
-    cells: Any = [
-        [[panel] for panel in row] for row in panels[:: len(heights)]
-    ]
+    cells: Any = [[[panel] for panel in row] for row in panels[:: len(heights)]]
     if images is not None:
         for row, below in zip(cells, panels[1::2], strict=True):
             for cell, panel in zip(row, below, strict=True):

@@ -130,7 +130,8 @@ def _tiles(path: Path, heading: str) -> Iterator[str]:
                 share, least = 100 * side / wide, round(_SMALLEST * side)
                 wanted = round(_WRAPPED * side)
                 yield (
-                    f'<div style="width:max({share:.4f}%,min(100%,{wanted}px))">'
+                    f'<div style="width:max({share:.4f}%,'
+                    f'min(100%,{wanted}px))">'
                     f'<img alt="{heading}" style="min-width:{least}px" '
                     f'src="data:image/png;base64,{data}"></div>'
                 )

@@ -91,7 +91,7 @@ def saliency(
     rows = 1 + len(maps)
     page, panels = figure(wide, 1.4 * rows, rows, len(images))
     for row, title in zip(panels, ["image", *maps], strict=True):
-        row[0].set_ylabel(title)
+        row[0].set_ylabel(in_lines(title))
         for k, (panel, image) in enumerate(zip(row, pictures, strict=True)):
             show(panel, image)
             if title in maps:

@@ -126,6 +126,9 @@ def list_pictures(path: Path) -> Listing:
     folders = [p for p in folders if not _is_hidden(p.name)]
     found: list[Picture] = []
     left_out = []
+    for folder in (path, *folders):
+        if told := pixels.unread_in(folder):
+            left_out.append(told)
     for folder in folders:
         found += [
             Picture(file, as_text(folder.name))
@@ -192,8 +195,8 @@ def _of_row(cells: Mapping[str, str], path: Path, where: str) -> Picture:
             f"{where} has the split {part!r}; it must be one of "
             f"{', '.join(PARTS)}."
         )
-    file = existing(path.parent / file)
-    return Picture(file, as_text(label), part, where)
+    spelt = existing(path.parent / file)
+    return Picture(spelt, as_text(label), part, where)
 
 
 def _check(found: Listing) -> None:
@@ -214,7 +217,9 @@ def _check(found: Listing) -> None:
         if counts[name] < 2:
             why = f" ({', '.join(pixels.SUFFIXES)})."
             if found.left_out:
-                why = f" besides those left out: {found.left_out[-1]}"
+                about = [t for t in found.left_out if str(source / name) in t]
+                last = (about or found.left_out)[-1]
+                why = f" besides those left out: {last}"
             raise UserError(
                 f"{source / name if is_folder else place} must have at least "
                 f"two images; it has {counts[name]}{why}"

@@ -45,6 +45,17 @@ def test_empty_and_nested_folders_get_a_sentence(photos):
     assert f"it has 0 besides those left out: {inside}" in str(refused.value)
 
 
+def test_pictures_of_other_kinds_are_told(photos):
+    for number in range(3):
+        (photos / "dogs" / f"IMG_{number}.HEIC").write_bytes(b"x")
+    (told,) = load(photos).left_out
+    assert told.startswith(f"3 files (.heic), such as {photos / 'dogs'}")
+    (photos / "ants").mkdir()
+    (photos / "ants" / "1.dng").write_bytes(b"x")
+    message = r"ants must .*; it has 0 besides .*ants/1.dng is not read; save"
+    assert_user_error(message, load, photos)
+
+
 def test_few_folders_and_different_sizes_get_a_sentence(photos):
     write_image(photos / "dogs" / "3.png", size=(6, 6))
     assert_user_error("must have one size.*6x6x3", load, photos)

@@ -10,6 +10,7 @@ from scipy.sparse.csgraph import connected_components
 
 from tfcaps.graphs import (
     calls_of,
+    check_unquantized,
     clone_with_call,
     functional,
     keep_pruned,
@@ -64,6 +65,7 @@ def compact(model: keras.Model) -> keras.Model:
     >>> compact(model).get_layer("conv").filters
     3
     """
+    check_unquantized(model)
     keep_pruned(model)
     check_weights(model.weights)
     given = without_couplings(model)

@@ -11,7 +11,14 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
-from tfcaps.graphs import cut, encoder, keep_pruned, routed_layers
+from tfcaps.graphs import (
+    check_called_once,
+    check_unquantized,
+    cut,
+    encoder,
+    keep_pruned,
+    routed_layers,
+)
 from tfcaps.ops import Tensor, check_mode, quantize
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
 from tfcaps.rem.evaluation.faithfulness import Faithfulness
@@ -98,6 +105,8 @@ class Report(Result):
         voting_children: How many children these are.
         tree_threshold: The coupling that a child must exceed to be in a tree,
             see `tfcaps.routing.Routing.tree_threshold`.
+        by_levels: Accuracy and entropy at several numbers of levels, see
+            `levels_curve`, if these were measured.
     """
 
     told = ("learnt", "trivial", "empty", "verdict", "type_entropy_bits")
@@ -128,6 +137,7 @@ class Report(Result):
     t_score_voting: float | None = None
     voting_children: int | None = None
     tree_threshold: float | None = None
+    by_levels: list[dict[str, Any]] | None = None
 
     @property
     def entropy_bits(self) -> float:
@@ -402,8 +412,10 @@ class Evaluator:
         mode: str = "midtread",
     ):
         routed_layers(model)  # their absence is the clearer error
+        check_unquantized(model)
         self.model = encoder(model)
         layers = routed_layers(self.model)
+        check_called_once(self.model, layers[-1])
         self.mode = check_mode(mode)
         # What no rounding changes is computed once.
         names = layer_levels(layers, levels, most=256)  # keys are bytes

@@ -1,5 +1,6 @@
 """Models that quantise couplings, and models that return them."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ from keras import ops
 
 from tfcaps.graphs import (
     TO_TRAIN_ON,
+    check_called_once,
     check_kind,
     clone_with_call,
     copied,
@@ -25,8 +27,8 @@ from tfcaps.layers import ClassCaps, Length
 from tfcaps.ops import Tensor, as_float32, check_mode, is_integer, towards_class
 from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
 
-# One number for all layers, or one for each.
-Levels = int | Sequence[int]
+# One number for all layers, or one for each; `None` does not round a layer.
+Levels = int | Sequence[int | None]
 
 
 def layer_levels(
@@ -35,6 +37,7 @@ def layer_levels(
     """Returns the levels of each layer that rounds its couplings, by its name.
 
     `routed` are the routed layers of a model, `most` is the highest number.
+    Without a highest one, a layer whose number is `None` does not round.
     """
     names = [r.name for r in routed if getattr(r, "quantizable", True)]
     each: Any = levels
@@ -45,14 +48,21 @@ def layer_levels(
             f"`levels` must be one number, or one for each of the {len(names)} "
             f"layers {names}. Received: levels={tuple(levels)}."
         )
+    may_stay = most is None and each is levels
     for count in each:
+        if count is None and may_stay:
+            continue
         if not (is_integer(count) and 2 <= count <= (most or count)):
             wanted = "at least 2" if most is None else f"in [2, {most}]"
             raise ValueError(
                 f"`levels` must be {wanted}, and whole. Received: "
                 f"levels={count}."
             )
-    return {name: int(n) for name, n in zip(names, each, strict=False)}
+    return {
+        name: int(count)
+        for name, count in zip(names, each, strict=False)
+        if count is not None
+    }
 
 
 def quantize_couplings(
@@ -68,7 +78,8 @@ def quantize_couplings(
         model: A functional or sequential model with at least one routed layer.
         levels: Int, at least 2, for all routed layers but `ConvCaps3D`, whose
             couplings are too small for it; or a sequence with an int for each
-            of these layers, from input to output.
+            of these layers, from input to output, or `None` for one whose
+            couplings stay as they are.
         mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`. Defaults
             to `"midtread"`.
 
@@ -185,9 +196,16 @@ def shown_outputs(
     model: keras.Model, shown: dict[str, Tensor]
 ) -> dict[str, Tensor]:
     """Returns lengths, and poses and couplings of the last routed layer."""
-    lengths = model.outputs[0]
+    lengths, sizes = model.outputs[0], shown["poses"].shape[1:-1]
     if len(lengths.shape) != 2:
         lengths = Length(dtype="float32")(shown["poses"])
+    elif None not in sizes and lengths.shape[1] != math.prod(sizes):
+        raise ValueError(
+            f"The outputs of {model.name!r} must be one for each capsule of "
+            f"its last routed layer. Received: {lengths.shape[1]} outputs and "
+            f"{math.prod(sizes)} capsules. End the network with capsules for "
+            "the classes, and `tfcaps.layers.Length`."
+        )
     return {"lengths": lengths, **shown}
 
 
@@ -196,6 +214,7 @@ def _with_last_shown(
 ) -> tuple[keras.Model, dict[str, Tensor]]:
     """Returns a copy of a model, and what its last routed layer does in it."""
     last = last_routed_layer(model)
+    check_called_once(model, last)
     shown: dict[str, Tensor] = {}
 
     def call(layer: Any, *args: Any, **kwargs: Any) -> Any:

@@ -41,9 +41,9 @@ def tree_records(
             2]`. Defaults to `None`, none.
         sizes: Rows and columns of the file of each image, `[n, 2]`. Defaults to
             those of the images.
-        frames: What each image shows of its file, if that was cut or padded: the
-            first row and column, and those after the last, `[n, 4]`. Defaults to
-            the whole of it.
+        frames: What each image shows of its file, if that was cut or padded:
+            the first row and column, and those after the last, `[n, 4]`.
+            Defaults to the whole of it.
 
     Returns:
         A dict for each image:
@@ -142,12 +142,14 @@ def length_meaning(blueprints: ArrayLike | None) -> str:
     """Says what the length of a class is, by whether there are blueprints."""
     if blueprints is None:
         return (
-            "A length, from 0 to 1, says how strongly the capsules of the image "
-            "agree on a class. It is no probability: lengths do not sum to 1."
+            "A length, from 0 to 1, says how strongly the capsules of the "
+            "image agree on a class. It is no probability: lengths do not sum "
+            "to 1."
         )
     return (
-        "A length, from 0 to 1, says how much of a class was found, such as 0.33 "
-        "for one of three parts. It is no probability: lengths do not sum to 1."
+        "A length, from 0 to 1, says how much of a class was found, such as "
+        "0.33 for one of three parts. It is no probability: lengths do not sum "
+        "to 1."
     )
 
 

@@ -12,7 +12,12 @@ import numpy as np
 from keras import ops
 from numpy.typing import ArrayLike, NDArray
 
-from tfcaps.graphs import clone_with_call, encoder, last_routed_layer
+from tfcaps.graphs import (
+    check_called_once,
+    clone_with_call,
+    encoder,
+    last_routed_layer,
+)
 from tfcaps.layers import ClassCaps
 from tfcaps.layers.routed import child_activations
 from tfcaps.ops import Tensor, check_mode, quantize
@@ -29,9 +34,11 @@ from tfcaps.rem.parse.receptive_fields import ReceptiveFields, receptive_fields
 
 Array = NDArray[Any]
 
+# Children are active if they exceed this share of the image's most active one,
+# which is at least so active.
+_ACTIVE, _LEAST = 0.1, 1e-6
+
 _LEVELS = 11  # of codes of couplings that nobody rounds
-# Children are active if they exceed this share of the image's most active one.
-ACTIVE = 0.1
 # Those that all images share.
 _SHARED = ("types", "thresholds", "grid")
 
@@ -159,6 +166,15 @@ class Trees:
         return np.count_nonzero(self.in_tree, axis=1)
 
     @functools.cached_property
+    def active(self) -> Array:
+        """Which children are active, `[n, i]`, bool.
+
+        They exceed a tenth of the image's most active one.
+        """
+        most = self.activations.max(axis=1, keepdims=True, initial=0.0)
+        return np.asarray(self.activations > _ACTIVE * np.maximum(most, _LEAST))
+
+    @functools.cached_property
     def runners_up(self) -> Array:
         """The second longest class, `[n]`, int64; -1 if there is but one."""
         others = self.lengths.astype(np.float64)
@@ -183,16 +199,6 @@ class Trees:
     def num_types(self) -> int:
         """Number of types of children, `t`."""
         return int(self.types.max()) + 1
-
-    @functools.cached_property
-    def active(self) -> Array:
-        """Which children are active, `[n, i]`, bool.
-
-        Their activation is more than a tenth of that of the image's most active
-        child.
-        """
-        most = self.activations.max(axis=1, keepdims=True, initial=0.0)
-        return np.asarray(self.activations > ACTIVE * most)
 
     @functools.cached_property
     def type_map(self) -> NDArray[np.int64]:
@@ -563,6 +569,7 @@ def connected_calls(
     directly the children of the next one.
     """
     last = last_routed_layer(model)
+    check_called_once(model, last)
     calls: dict[int, _Call] = {}  # by the poses that they made
 
     def call(layer: Any, *args: Any, **kwargs: Any) -> Any:

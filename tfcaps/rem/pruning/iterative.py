@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from tfcaps.graphs import encoder
+from tfcaps.graphs import check_unquantized, encoder
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches
 from tfcaps.rem.labels import class_of_each
 from tfcaps.rem.pruning.masks import magnitude_threshold, target_variables
@@ -75,6 +75,7 @@ def prune_iteratively(
             raise ValueError(
                 f"`{name}` must be {wanted}. Received: {name}={value}."
             )
+    check_unquantized(model)
     network = encoder(model)
     batches, _ = labelled_batches(validation_data, batch_size, network)
     data = [(x, np.asarray(y)) for x, y in batches if len(x)]

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from tfcaps.graphs import check_unquantized
 from tfcaps.rem.pruning.masks import target_variables
 from tfcaps.rem.pruning.pruning import Pruning, begin
 
@@ -38,6 +39,7 @@ def keep_zeros(model: keras.Model) -> keras.Model:
     >>> float(model.layers[0].kernel[0, 0])
     0.0
     """
+    check_unquantized(model)
     pruning = _Zeros(target_variables(model.trainable_variables))
     if not pruning.sparsity():
         raise ValueError(

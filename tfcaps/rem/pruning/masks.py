@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
-from tfcaps.graphs import keep_pruned
+from tfcaps.graphs import check_unquantized, keep_pruned
 
 # Group -> name that its variables carry in Keras' and in our layers.
 _VARIABLE_NAMES = {"transformations": "transformation", "kernels": "kernel"}
@@ -151,6 +151,7 @@ def sparsity(model: keras.Model, *, scope: str = "targets") -> float:
         ValueError: If an argument is unknown, or the model has no such weight.
     """
     check_scope(scope, ("targets", "paper", "all"))
+    check_unquantized(model)
     keep_pruned(model)
     variables = list(model.weights)
     if scope != "all":

@@ -19,7 +19,12 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
-from tfcaps.graphs import forget_zeros, keep_pruned, note_zeros
+from tfcaps.graphs import (
+    check_unquantized,
+    forget_zeros,
+    keep_pruned,
+    note_zeros,
+)
 from tfcaps.ops import Tensor
 from tfcaps.rem.finite import check_weights
 from tfcaps.rem.pruning.masks import (
@@ -410,6 +415,7 @@ def prune_low_magnitude(
     References:
         - Zhu, Gupta, 2017, https://arxiv.org/abs/1710.01878
     """
+    check_unquantized(model)
     variables = target_variables(model.trainable_variables)
     pruning = _LowMagnitude(variables, pruning_schedule)
     pruning.scope = check_scope(scope)

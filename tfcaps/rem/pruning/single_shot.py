@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
-from tfcaps.graphs import functional, of_same_kind
+from tfcaps.graphs import check_unquantized, functional, of_same_kind
 from tfcaps.ops import Tensor
 from tfcaps.rem.batches import batches_of
 from tfcaps.rem.pruning.masks import saliency_masks, target_variables
@@ -50,6 +50,7 @@ def prune_single_shot(
             f"Compile the model {model.name!r} before `prune_single_shot`, "
             "which takes the gradient of its loss."
         )
+    check_unquantized(model)
     pruning = Pruning(target_variables(model.trainable_variables))
     saliencies = _saliencies(model, batches, pruning.variables)
     total = sum(float(s.sum(dtype=np.float64)) for s in saliencies)

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from tfcaps.graphs import encoder
+from tfcaps.graphs import check_unquantized, encoder
 from tfcaps.rem.compaction.compact import Call, Units
 from tfcaps.rem.compaction.rules import Tied
 from tfcaps.rem.compaction.units import Ids, Mask, Slice, any_at
@@ -57,6 +57,7 @@ def prune_structured(
         - PrunedCaps, 2025, https://arxiv.org/abs/2512.06003, which removes
           primary capsules
     """
+    check_unquantized(model)
     groups = UnitGroups(model)
     if not len(groups):
         raise ValueError(

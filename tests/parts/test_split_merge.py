@@ -5,13 +5,13 @@ import pytest
 
 from tests.models.test_constellation_capsnet import PARTS, begun, images_of
 from tests.tolerance import assert_close
-from tfcaps import rem, split_merge
+from tfcaps import rem
 from tfcaps.models import (
     constellation_capsnet,
-    with_templates,
     without_spare_types,
 )
-from tfcaps.split_merge import Found
+from tfcaps.parts import split_merge
+from tfcaps.parts.split_merge import Found
 
 COUNT, SIDE = 240, 12
 UPPER, LOWER = (-3, 0), (2, 0)  # cells from the class to its parts
@@ -116,7 +116,7 @@ def twins():
     """A network whose types 0 and 1 look the same, and its schedule."""
     images, labels, _ = images_of(64)
     network = constellation_capsnet((16, 16, 1), 2, 3, window=3, filters=(4,))
-    schedule = begun(with_templates(network), images, labels)
+    schedule = begun(network, images, labels)
     kernel, bias, templates = schedule._type_weights()
     kernel[..., 1], templates[..., 1] = kernel[..., 0], templates[..., 0]
     schedule._set_type_weights(kernel, bias, templates)

@@ -1,0 +1,81 @@
+"""The number of levels at which the accuracy holds."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.networks import outputs_of, sharpened, tiny_capsnet
+from tfcaps import rem
+from tfcaps.layers import ClassCaps, Length
+
+
+@pytest.fixture
+def images(rng):
+    return rng.random((40, 8, 8, 1), dtype=np.float32)
+
+
+def _network():
+    return tiny_capsnet(4, filters=6, primary_dim=8, primary_kernel_size=4)
+
+
+def test_the_curve_is_that_of_evaluate_at_each_number_of_levels(images):
+    model = sharpened(_network())
+    labels = np.arange(40) % 4
+    rows = rem.levels_curve(model, (images, labels), (2, 5, 11), batch_size=16)
+    for row in rows:
+        report = rem.evaluate(model, (images, labels), row["levels"])
+        for name in ("accuracy", "accuracy_quantized", "entropy_bits"):
+            assert row[name] == pytest.approx(getattr(report, name)), name
+    assert rows[0]["entropy_bits"] < rows[-1]["entropy_bits"]
+
+
+def _hits(model, images, labels, levels):
+    """Returns how many images a network with rounded couplings has right."""
+    rounded = rem.quantize_couplings(model, levels)
+    return np.sum(outputs_of(rounded, images).argmax(axis=-1) == labels)
+
+
+def test_each_layer_gets_the_lowest_levels_that_hold_the_accuracy(rng):
+    layers = ClassCaps(6, 4, name="hidden"), ClassCaps(4, 4, name="class_caps")
+    model = keras.Sequential([keras.Input((12, 4)), *layers, Length()])
+    for weight in model.weights:
+        weight.assign(rng.normal(size=weight.shape))
+    images = rng.normal(size=(40, 12, 4)).astype("float32")
+    labels = outputs_of(model, images).argmax(axis=-1)
+    numbers = 2, 3, 5, 11, 51, 201
+    chosen = rem.lowest_levels(model, (images, labels), numbers, tolerance=0.05)
+    assert len(chosen) == len(layers)
+    for place, number in enumerate(chosen):
+        after = (None,) * (len(layers) - place - 1)
+        hits = [
+            _hits(model, images, labels, (*chosen[:place], each, *after))
+            for each in numbers
+        ]
+        holding = [n for n, hit in zip(numbers, hits, strict=True) if hit >= 38]
+        assert number == holding[0]
+    assert max(chosen) > 2  # else any rule would do
+    every = rem.lowest_levels(model, (images, labels), numbers, tolerance=1.0)
+    assert set(every) == {2}
+
+
+def test_where_no_number_holds_the_accuracy_it_is_said(images):
+    model = sharpened(_network())
+    labels = outputs_of(model, images).argmax(axis=-1)
+    with pytest.warns(UserWarning, match="holds the accuracy of 100.00%"):
+        assert rem.lowest_levels(model, (images, labels), (2,)) == (2,)
+
+
+@pytest.mark.parametrize(
+    ("candidates", "tolerance", "sentence"),
+    [
+        ((), 0.1, "must have a number of levels"),
+        ((2, 300), 0.1, r"in \[2, 256\]"),
+        ((1, 2), 0.1, "at least 2"),
+        ((2,), -0.1, r"`tolerance` must be in \[0, 1\]"),
+        ((2,), float("nan"), r"`tolerance` must be in \[0, 1\]"),
+    ],
+)
+def test_wrong_choices_are_refused(images, candidates, tolerance, sentence):
+    data = images, np.arange(40) % 4
+    with pytest.raises(ValueError, match=sentence):
+        rem.lowest_levels(_network(), data, candidates, tolerance=tolerance)

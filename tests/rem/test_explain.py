@@ -1,0 +1,91 @@
+"""What `rem.explain` says of images, and what it draws and writes."""
+
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tests.models.test_constellation_capsnet import images_of, small
+from tests.networks import tiny_capsnet
+from tests.refusals import assert_refused
+from tfcaps import rem, viz
+from tfcaps.rem import Trees
+
+IMAGES, LABELS, _ = images_of(3)
+
+
+@pytest.fixture(scope="module")
+def explained():
+    model = small()
+    # Something is active, and near to where the classes have it.
+    model.get_layer("part_caps").nothing_conv.bias.assign([-8.0])
+    model.get_layer("class_caps").log_width.assign(3.0)
+    return rem.explain(
+        model, IMAGES, labels=[0, 1, None], class_names=["up", "down"]
+    )
+
+
+def test_it_says_what_the_functions_beneath_it_say(explained):
+    trees = explained.trees
+    assert explained.lengths.shape == (3, 3, 2)
+    np.testing.assert_allclose(explained.lengths[:, 0], trees.lengths)
+    assert trees.in_tree.any() and explained.parts.shape[0] == 2
+    paragraphs = str(explained).splitlines()
+    assert len(paragraphs) == 3
+    for k, (text, record) in enumerate(
+        zip(paragraphs, explained.records, strict=True)
+    ):
+        assert text.startswith(f"image {k}: {record['class']}, length ")
+        assert text.count(" at x ") == len(record["leaves"]) == trees.leaves[k]
+    assert "(right)" in paragraphs[0] or "(WRONG)" in paragraphs[0]
+    assert "(" not in paragraphs[2].split(";")[0]
+
+
+def test_it_draws_shows_and_writes(explained, tmp_path, monkeypatch):
+    paths = explained.save(tmp_path / "why.png")
+    assert [path.name for path in paths] == [f"why-{k}.png" for k in (1, 2, 3)]
+    assert all(path.is_file() for path in paths)
+    shown = []
+    notebook = SimpleNamespace(
+        get_ipython=lambda: 1, display=SimpleNamespace(display=shown.append)
+    )
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    explained.show()
+    assert [type(drawing) for drawing in shown] == 3 * [viz.Drawing]
+    monkeypatch.setitem(sys.modules, "IPython", None)
+    from matplotlib import pyplot
+
+    monkeypatch.setattr(pyplot, "show", lambda: shown.append("window"))
+    shown[0].show()
+    assert shown[-1] == "window"
+    pyplot.close("all")
+
+
+def test_what_does_not_fit_is_refused():
+    assert_refused(
+        lambda: rem.explain(small(), IMAGES, labels=[0]),
+        "one label for each image",
+    )
+    images = np.zeros((2, 8, 8, 1), "float32")
+    explained = rem.explain(tiny_capsnet(), images)
+    if not explained.trees.has_places:
+        assert_refused(explained.draw, "no places to draw")
+
+
+def test_children_are_active_beside_the_most_active_one():
+    activations = np.array([[1.0, 0.11, 0.1, 0.0], [0.0, 0.0, 0.0, 0.0]])
+    empty = np.zeros((2, 4))
+    trees = Trees(
+        predicted=np.zeros(2, int),
+        lengths=np.zeros((2, 1)),
+        couplings=np.zeros((2, 4, 0)),
+        towards=empty,
+        codes=empty,
+        in_tree=empty > 0,
+        activations=activations,
+        types=np.arange(4),
+        places=np.zeros((2, 4, 2)),
+    )
+    expected = [[True, True, False, False], [False] * 4]
+    np.testing.assert_array_equal(trees.active, expected)

@@ -1,0 +1,120 @@
+"""Names of users, drawn: formulas, other alphabets, long and empty ones."""
+
+import numpy as np
+import pytest
+from matplotlib import rcParams
+from matplotlib.text import Text
+
+from tests.viz.test_named_tree import BLUEPRINT, IMAGE, KNOWN, LENGTHS, TREE
+from tests.viz.test_tree_fields import FIELDS, tree_of
+from tfcaps import rem, viz
+from tfcaps.viz import letters
+from tfcaps.viz.drawing import with_our_look
+
+drawable = with_our_look(letters.drawable)
+# In none of the fonts that come with matplotlib.
+NOWHERE = "\U0001f9ff\u732b"
+
+
+@pytest.fixture
+def fonts(monkeypatch):
+    """Only what comes with matplotlib, and nothing has been told yet."""
+    known = [
+        font for font in letters.fontManager.ttflist if "mpl-data" in font.fname
+    ]
+    monkeypatch.setattr(letters.fontManager, "ttflist", known)
+    monkeypatch.setattr(letters, "_told", set())
+    letters._families.cache_clear()
+    yield known
+    letters._families.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("5$_$10", "5$_$10"),
+        ("a\nb\t c", "a b c"),
+        ("", "(no name)"),
+        (" \u200b\x07", "(no name)"),
+        ("caf\u0065\u0301", "café"),
+        ("a\udcff", "a?"),
+        ("x" * 400 + "yz", "x" * 18 + "..." + "x" * 16 + "yz"),
+        ("Αλφα Ж", "Αλφα Ж"),
+    ],
+)
+def test_names_become_one_line_that_can_be_drawn(fonts, name, expected):
+    assert drawable(name) == expected
+
+
+def test_letters_that_no_font_has_are_told_once(fonts):
+    with pytest.warns(UserWarning, match="No installed font has 2 of") as told:
+        assert drawable(f"{NOWHERE} a") == "\\u1f9ff\\u732b a"
+        assert drawable(NOWHERE[0]) == "\\u1f9ff"
+    assert len(told) == 1
+
+
+def test_a_font_that_has_the_letters_is_taken(fonts):
+    has = {f.name: letters._letters(f.fname) for f in fonts}
+    dejavu = has[letters.FAMILY]
+    other = min(has["STIXGeneral"] - dejavu)
+    families = []
+
+    @with_our_look
+    def draw():
+        families.extend(
+            [letters.drawable(chr(other)), *rcParams["font.family"]]
+        )
+
+    draw()
+    assert families[0] == chr(other) and families[1] == letters.FAMILY
+    assert len(families) > 2 and letters._BOXES not in " ".join(families)
+    assert any(other in has[name] for name in families[2:])
+
+
+NAMES = ["5$_$10", "a\n$\\frac$", "", "x" * 300, "50% $", "_{^}$", "~ \\ $$ #"]
+
+
+def drawings():
+    """Draws each figure with names that are hard to draw."""
+    trees, fields = tree_of([2, 7], [0.9, 0.8], FIELDS)
+    dictionary = rem.CouplingDictionary(3)
+    dictionary.update(np.array([[10, 0, 3], [0, 10, 3]]), np.array([0, 1]))
+    tree = rem.ParseTree(
+        (np.ones(4), np.ones(3)), (0, 1, 2), (rem.Edge(0, 1, 2, 0.9),)
+    )
+    called = {"class_names": NAMES}
+    yield viz.named_tree(
+        IMAGE,
+        TREE,
+        LENGTHS,
+        type_names=NAMES,
+        blueprint=BLUEPRINT,
+        parts=KNOWN,
+        name=NAMES[0],
+        label=1,
+        **called,
+    )
+    images = np.zeros((1, 6, 6, 1))
+    yield viz.tree_fields(images, trees, fields, titles=NAMES[:1], **called)
+    yield viz.parse_tree(dict.fromkeys(NAMES, tree), **called)
+    yield viz.keys_per_class({NAMES[0]: dictionary}, **called)
+    yield viz.coupling_histograms({NAMES[0]: dictionary}, 11, **called)
+    many = rem.CouplingDictionary(3)
+    many.update(np.zeros((2, 60), int), np.array([0, 1]))
+    yield viz.coupling_histograms({NAMES[0]: many}, 11, **called)
+    yield viz.most_frequent_trees(dictionary, 11, **called)
+    maps = {NAMES[1]: np.zeros((1, 6, 6))}
+    yield viz.saliency(images, maps, labels=[1], **called)
+    rows = [
+        {"model": NAMES[0], "epoch": k, "entropy_bits": 1.0} for k in (0, 1)
+    ]
+    yield viz.curves(rows)
+
+
+def test_no_name_breaks_a_figure(tmp_path):
+    for k, drawing in enumerate(drawings()):
+        drawing.save(tmp_path / str(k))
+        # Numbers of an axis may be formulas; nobody named them.
+        for text in drawing.findobj(Text):
+            assert "\n$" not in text.get_text()
+            assert not ("$" in text.get_text() and text.get_parse_math())

@@ -1,0 +1,111 @@
+"""What a pixel is: what clients send, and what the network takes."""
+
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from tfcaps.graphs import calls_of, inner_model
+
+_BYTE = 255
+# The layers before the first kernel bring what a network takes to a width of
+# about 1: bytes to `255 w`, pixels in [0, 1] to `w`. Both are as far from 1
+# where `w` is 1/16.
+_WIDTH = 1 / 16
+
+
+class Pixels(NamedTuple):
+    """The inputs of a network, as clients send them.
+
+    Attributes:
+        dtype: The type that is sent.
+        largest: The largest pixel that is sent, or `None` of what is no image.
+        divisor: By what it is divided before the network.
+    """
+
+    dtype: str
+    largest: int | None
+    divisor: int = 1
+
+
+def pixels_of(
+    model: keras.Model, images: str | None = None, pixels: int | None = None
+) -> Pixels:
+    """Returns what clients send to a network.
+
+    Args:
+        model: A functional model of one input.
+        images: The type that they shall send, see `tfcaps.export.save`.
+        pixels: The largest pixel that the network takes, 1 or 255. Defaults to
+            what its layers before the first kernel say.
+
+    Raises:
+        ValueError: If an argument is unknown, or the two contradict each other.
+    """
+    if images not in (None, "uint8", "float32"):
+        raise ValueError(
+            f'`images` must be "uint8" or "float32". Received: {images!r}.'
+        )
+    if pixels not in (None, 1, _BYTE):
+        raise ValueError(f"`pixels` must be 1 or 255. Received: {pixels!r}.")
+    [taken] = model.inputs
+    is_integer = np.dtype(taken.dtype).kind in "iu" if taken.dtype else False
+    if len(taken.shape) != 4:  # signals, tables, volumes
+        if is_integer:
+            return Pixels(taken.dtype, None)
+        return Pixels(images or "float32", None, _divisor(images))
+    if pixels is None:
+        pixels = _BYTE if is_integer or _takes_bytes(model) else 1
+    if pixels == 1:
+        if is_integer:
+            raise ValueError(
+                f"`pixels` must be 255 for {model.name!r}, which takes "
+                f"{taken.dtype}. Received: pixels=1."
+            )
+        sent = images or "float32"
+        return Pixels(sent, _divisor(sent), _divisor(sent))
+    if images == "float32":
+        raise ValueError(
+            f'`images` must be "uint8" for {model.name!r}, which takes pixels '
+            "from 0 to 255 and scales them itself. Received: "
+            'images="float32". If it does take pixels in [0, 1], add '
+            "`pixels=1`."
+        )
+    return Pixels("uint8", _BYTE)
+
+
+def _divisor(images: str | None) -> int:
+    return _BYTE if images == "uint8" else 1
+
+
+def _takes_bytes(model: keras.Model) -> bool:
+    """Tells by an image of noise how wide pixels are at the first kernel."""
+    shape = (1, *(size or 32 for size in model.inputs[0].shape[1:]))
+    noise = np.random.RandomState(0).uniform(size=shape).astype("float32")
+    grey, black = (_at_first_kernel(model, x) for x in (noise, 0 * noise))
+    apart = keras.ops.convert_to_numpy(keras.ops.subtract(grey, black))
+    return bool(np.abs(apart).max() < _WIDTH)
+
+
+def _at_first_kernel(model: keras.Model, images: Any) -> Any:
+    """Returns what the first layer with a kernel takes, in a model or inside.
+
+    Scales, means and variances are no kernels, whoever has learnt them.
+    """
+    copy, calls = calls_of(model)
+    for layer, taken, *_ in calls:
+        if not taken or not _has_kernel(layer):
+            continue
+        images = keras.Model(copy.input, taken[0])(images, training=False)
+        for part in getattr(layer, "equivalent_layers", [layer]):
+            if _has_kernel(part):
+                inner = inner_model(part)
+                return (
+                    images if inner is None else _at_first_kernel(inner, images)
+                )
+            images = part(images)
+    return images
+
+
+def _has_kernel(layer: Any) -> bool:
+    return any(len(w.shape) > 1 for w in getattr(layer, "weights", ()))

@@ -1,0 +1,71 @@
+"""The layout of feature maps: channels last."""
+
+from typing import Any
+
+import keras
+
+_LAST = "channels_last"
+
+
+class FeatureMapLayer(keras.layers.Layer):
+    """A layer that takes maps `[b, h, w, channels]`, and no others.
+
+    Capsules are the last axes here, whatever Keras is set to. A map with the
+    channels first would be read with channels as rows, and learnt from.
+
+    Args:
+        data_format: `"channels_last"`. Defaults to the setting of Keras,
+            `keras.config.image_data_format()`, as in `keras.layers.Conv2D`.
+        **kwargs: Arguments of `keras.layers.Layer`.
+
+    Raises:
+        ValueError: If it is `"channels_first"`, or the layer that makes the map
+            has the channels first.
+    """
+
+    def __init__(self, *, data_format: str | None = None, **kwargs: Any):
+        given = data_format or keras.config.image_data_format()
+        if given != _LAST:
+            raise ValueError(
+                f"{type(self).__name__} takes maps with the channels last. "
+                f"Received: data_format={given!r}"
+                f"{', the setting of Keras' if data_format is None else ''}. "
+                f"Give data_format={_LAST!r}, and such maps: those of layers "
+                "with the channels first by `keras.layers.Permute((2, 3, 1))`."
+            )
+        super().__init__(**kwargs)
+        self.data_format = given
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if (maker := _with_channels_first(inputs)) is not None:
+            raise ValueError(
+                f"{type(self).__name__} takes maps with the channels last. "
+                f"Received: that of {maker.name!r}, which has the channels "
+                "first. Put `keras.layers.Permute((2, 3, 1))` in between."
+            )
+        return super().__call__(inputs, *args, **kwargs)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "data_format": self.data_format}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        # Files of version 0.2 do not say it.
+        return super().from_config({"data_format": _LAST, **config})
+
+
+def _with_channels_first(tensor: Any) -> Any:
+    """Returns the layer that makes a map, if it has the channels first.
+
+    Layers that change no shape, such as activations, are looked through.
+    """
+    while (history := getattr(tensor, "_keras_history", None)) is not None:
+        layer = history.operation
+        if hasattr(layer, "data_format"):
+            return layer if layer.data_format == "channels_first" else None
+        taken = layer._inbound_nodes[history.node_index].input_tensors
+        moves = isinstance(layer, keras.layers.Permute)
+        if moves or not taken or taken[0].shape != tensor.shape:
+            return None
+        tensor = taken[0]
+    return None

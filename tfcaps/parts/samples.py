@@ -1,0 +1,128 @@
+"""Some of the images that a network is trained on, of what `fit` takes."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+# Gives so many images `[n, h, w, c]` and class indices `[n]`, drawn anew for
+# each epoch.
+Sample = Callable[[int, int], tuple[Any, Array]]
+
+
+def of_arrays(images: Any, labels: Array, seed: int = 0) -> Sample:
+    """Draws from arrays, or what gives images for an array of indices."""
+
+    def sample(count: int, epoch: int) -> tuple[Any, Array]:
+        # Of a training that is resumed, the same as of one that was not.
+        draw = np.random.default_rng([seed, epoch])
+        rows = np.sort(draw.permutation(len(labels))[:count])
+        return images[rows], labels[rows]
+
+    return sample
+
+
+def of_data(x: Any, y: Any, split: float, shape: Any) -> tuple[Any, Sample]:
+    """Returns what `fit` is to train on, and what draws from it.
+
+    Args:
+        x: Arrays, a data set of batches, or a generator of them, which is
+            watched while it is trained on.
+        y: Labels, for arrays.
+        split: Share of the last arrays that `fit` does not train on.
+        shape: Rows, columns and channels of an image.
+    """
+    if y is not None:
+        images, labels = _arrays(x, y, shape)
+        count = int(np.floor(len(labels) * (1.0 - split)))
+        return x, _known(of_arrays(images[:count], labels[:count]))
+    if isinstance(x, keras.utils.PyDataset):
+        return x, _known(_of_batches(lambda epoch: _in_turn(x, epoch), shape))
+    if not hasattr(x, "__next__"):
+        return x, _known(_of_batches(lambda _: iter(x), shape))
+    last: deque[Any] = deque()
+    return _watched(x, last), _known(_of_batches(lambda _: iter(last), shape))
+
+
+def _watched(batches: Iterator[Any], last: deque[Any]) -> Iterator[Any]:
+    """Passes batches on, and keeps the last ones."""
+    for batch in batches:
+        last.append(batch)
+        while len(last) > 1 and _total(last) - len(_leaf(last[0])) >= MOST:
+            last.popleft()
+        yield batch
+
+
+# How many images are looked at.
+MOST = 1500
+
+
+def _total(batches: Any) -> int:
+    return sum(len(_leaf(batch)) for batch in batches)
+
+
+def _leaf(batch: Any) -> Any:
+    return keras.tree.flatten(batch)[0]
+
+
+def _in_turn(batches: Any, epoch: int) -> Iterator[Any]:
+    """Yields the batches of a `PyDataset`, in any order if it has an end."""
+    count = batches.num_batches
+    order: Any = range(MOST)
+    if count is not None:
+        order = np.random.default_rng([0, epoch]).permutation(count).tolist()
+    return (batches[index] for index in order)
+
+
+def _of_batches(read: Callable[[int], Iterator[Any]], shape: Any) -> Sample:
+    def sample(count: int, epoch: int) -> tuple[Array, Array]:
+        images, labels, total = [], [], 0
+        for batch in read(epoch):
+            if not isinstance(batch, (tuple, list)) or len(batch) < 2:
+                raise ValueError(
+                    "Batches must be (images, labels), with weights or not. "
+                    f"Received: a batch of the type {type(batch).__name__}."
+                )
+            some, classes = _arrays(*batch[:2], shape)
+            images.append(some)
+            labels.append(classes)
+            total += len(classes)
+            if total >= count:
+                break
+        if not total:
+            return np.zeros((0, *shape), "float32"), np.zeros(0, int)
+        return np.concatenate(images)[:count], np.concatenate(labels)[:count]
+
+    return sample
+
+
+def _arrays(x: Any, y: Any, shape: Any) -> tuple[Array, Array]:
+    """Returns images, and class indices of indices or of rows of classes."""
+    images = keras.ops.convert_to_numpy(_leaf(x))
+    images = images.reshape(-1, *shape).astype("float32")
+    labels = y.get("evidence", _leaf(y)) if isinstance(y, dict) else _leaf(y)
+    labels = keras.ops.convert_to_numpy(labels)
+    if labels.ndim == 2 and labels.shape[1] > 1:
+        none = labels.max(axis=1) <= 0
+        labels = np.where(none, -1, labels.argmax(axis=1))
+    labels = labels.reshape(-1).astype(int)
+    if len(images) != len(labels):
+        raise ValueError(
+            "There must be one label for each image. Received: "
+            f"{len(images)} images and {len(labels)} labels."
+        )
+    return images, labels
+
+
+def _known(sample: Sample) -> Sample:
+    """Leaves out the images of no class, whose label is below 0."""
+
+    def known(count: int, epoch: int) -> tuple[Any, Array]:
+        images, labels = sample(count, epoch)
+        return images[labels >= 0], labels[labels >= 0]
+
+    return known

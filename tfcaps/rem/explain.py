@@ -1,0 +1,210 @@
+"""Why a network names images as it does: numbers, and pictures of them."""
+
+import dataclasses
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tfcaps.graphs import encoder
+from tfcaps.rem.evaluation.faithfulness import tree_lengths
+from tfcaps.rem.maps import blueprints, part_pictures
+from tfcaps.rem.parse.receptive_fields import receptive_fields
+from tfcaps.rem.parse.records import tree_records
+from tfcaps.rem.parse.trees import Trees
+from tfcaps.rem.parse.trees import trees as trees_of
+
+Array = NDArray[Any]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Explanation:
+    """Why `n` images are named as they are; printed, a paragraph for each.
+
+    Attributes:
+        images: The images, `[n, h, w, c]`.
+        trees: Their trees.
+        lengths: Lengths of the classes, `[n, 3, j]`: as they are, without the
+            tree, and with the tree alone, see `tree_lengths`.
+        records: Class, margin, leaves with places and boxes, and blueprint of
+            each image as plain data, see `tree_records`.
+        blueprints: See `tfcaps.rem.blueprints`.
+        parts: What types lie on, see `part_pictures`; `None` if no place is
+            known.
+        class_names: Names of the classes, or `None`.
+        type_names: Names of the types, or `None`.
+        labels: The classes of the images, or `None`.
+    """
+
+    images: Array
+    trees: Trees
+    lengths: Array
+    records: list[dict[str, Any]]
+    blueprints: Array | None = None
+    parts: Array | None = None
+    class_names: Sequence[str] | None = None
+    type_names: Sequence[str] | None = None
+    labels: Sequence[int | None] | None = None
+
+    def draw(
+        self,
+        names: Sequence[str] | None = None,
+        aspects: Sequence[float] | None = None,
+    ) -> list[Any]:
+        """Returns a `tfcaps.viz.Drawing` of each image, see `viz.named_tree`.
+
+        Args:
+            names: What the images are called. Defaults to `None`.
+            aspects: Heights of their pixels by widths. Defaults to `None`, 1.
+
+        Raises:
+            ImportError: Without matplotlib.
+            ValueError: If it is not known where the children are.
+        """
+        # `viz` draws what `rem` measures, and is loaded where it is wanted.
+        viz: Any = importlib.import_module("tfcaps.viz")
+        drawings = []
+        for k, predicted in enumerate(self.trees.predicted):
+            drawing = viz.named_tree(
+                self.images[k],
+                self.trees[k : k + 1],
+                self.lengths[k],
+                class_names=self.class_names,
+                type_names=self.type_names,
+                blueprint=(
+                    None
+                    if self.blueprints is None
+                    else self.blueprints[predicted]
+                ),
+                parts=self.parts,
+                label=None if self.labels is None else self.labels[k],
+                name="this image" if names is None else names[k],
+                aspect=1.0 if aspects is None else aspects[k],
+            )
+            drawings.append(drawing)
+        return drawings
+
+    def show(self) -> None:
+        """Shows the drawings: in a notebook, or else in windows."""
+        for drawing in self.draw():
+            drawing.show()
+
+    def save(self, path: str | Path) -> list[Path]:
+        """Writes the drawings; of several `name.png` is `name-1.png` and so on.
+
+        Returns:
+            Their paths.
+        """
+        stem = Path(path).with_name(Path(path).name.removesuffix(".png"))
+        drawings = self.draw()
+        several = len(drawings) > 1
+        return [
+            drawing.save(stem.with_name(f"{stem.name}{f'-{k}' * several}"))
+            for k, drawing in enumerate(drawings, start=1)
+        ]
+
+    def __repr__(self) -> str:
+        return "\n".join(
+            self._paragraph(k, record) for k, record in enumerate(self.records)
+        )
+
+    def _paragraph(self, k: int, record: dict[str, Any]) -> str:
+        told = f"image {k}: {record['class']}, length {record['length']:.2f}"
+        if self.labels is not None and self.labels[k] is not None:
+            is_right = self.labels[k] == self.trees.predicted[k]
+            told += " (right)" if is_right else " (WRONG)"
+        leaves = [
+            leaf["name"]
+            + (
+                " at x {:.1f}, y {:.1f}".format(*leaf["place"])
+                if leaf["place"]
+                else ""
+            )
+            for leaf in record["leaves"]
+        ]
+        told += f"; {len(leaves)} in its tree: {', '.join(leaves)}" * bool(
+            leaves
+        )
+        predicted = self.trees.predicted[k]
+        without, alone = self.lengths[k, 1:, predicted]
+        return (
+            f"{told}. Without its tree the length is {without:.2f}, with the "
+            f"tree alone {alone:.2f}."
+        )
+
+
+def explain(
+    model: keras.Model,
+    images: ArrayLike,
+    *,
+    trees: Trees | None = None,
+    parts: ArrayLike | None = None,
+    labels: Sequence[int | None] | None = None,
+    class_names: Sequence[str] | None = None,
+    type_names: Sequence[str] | None = None,
+) -> Explanation:
+    """Explains why a network names images as it does.
+
+        explained = tfcaps.rem.explain(model, images[:2])
+        print(explained)  # classes, named parts and places
+        explained.show()
+
+    Args:
+        model: As in `tfcaps.rem.trees`, from images `[n, h, w, c]`.
+        images: Some images, `[n, h, w, c]`.
+        trees: What `tfcaps.rem.trees` returns for them, if that is known.
+            Defaults to `None`.
+        parts: What the types lie on, see `part_pictures`. Defaults to `None`:
+            in these images.
+        labels: The classes of the images, as far as they are known. Defaults to
+            `None`.
+        class_names: Names of the classes. Defaults to their numbers.
+        type_names: Names of the types. Defaults to "type 3".
+
+    Raises:
+        ValueError: If there is not one tree or label for each image, or as in
+            `trees`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> from tfcaps.models import constellation_capsnet
+    >>> model = constellation_capsnet((20, 20, 1), 10, part_types=5)
+    >>> explain(model, np.zeros((2, 20, 20, 1), "float32")).lengths.shape
+    (2, 3, 10)
+    """
+    images = np.asarray(images)
+    model = encoder(model)
+    if trees is None:
+        trees = trees_of(model, images, couplings=False)
+    images = trees.own(images)
+    if labels is not None and len(labels) != len(images):
+        raise ValueError(
+            "There must be one label for each image. Received: "
+            f"{len(images)} images and {len(labels)} labels."
+        )
+    shifts = blueprints(model)
+    records = tree_records(
+        trees,
+        receptive_fields(model),
+        class_names=class_names,
+        type_names=type_names,
+        blueprints=shifts,
+    )
+    if parts is None and trees.has_places and trees.in_tree.any():
+        parts = part_pictures(images, trees)
+    return Explanation(
+        images,
+        trees,
+        tree_lengths(model, images, trees),
+        records,
+        shifts,
+        None if parts is None else np.asarray(parts),
+        class_names,
+        type_names,
+        None if labels is None else [*labels],
+    )

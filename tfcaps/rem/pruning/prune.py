@@ -1,0 +1,221 @@
+"""Pruning as one callback of `fit`."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfcaps.rem.pruning.iterative import prune_iteratively
+from tfcaps.rem.pruning.pruning import (
+    UpdatePruningStep,
+    prune_low_magnitude,
+    strip_pruning,
+)
+from tfcaps.rem.pruning.single_shot import prune_single_shot
+from tfcaps.rem.pruning.structured import prune_structured
+
+_STRATEGIES = ("polynomial", "one_shot", "structured", "snip", "iterative")
+# Strategies that look at images, and whether these are not trained on.
+_LOOK_AT = {"snip": "training", "iterative": "validation"}
+# About how often the masks of a schedule are rewritten.
+_UPDATES = 100
+
+
+class PolynomialDecay:
+    """tfmot's schedule from a sparsity of 0, without tfmot.
+
+    Args:
+        final: Float. The sparsity at its end.
+        begin: Int. The step at which it begins.
+        end: Int. The step at which it ends.
+        every: Int. Steps between two changes.
+    """
+
+    def __init__(self, final: float, begin: int, end: int, every: int = 1):
+        self.final_sparsity = final
+        self.begin, self.end, self.every = begin, end, every
+        self._polynomial = keras.optimizers.schedules.PolynomialDecay(
+            0.0, end - begin, final, power=3.0
+        )
+
+    @classmethod
+    def of_share(
+        cls, final: float, begin: float, end: float, steps: int
+    ) -> "PolynomialDecay":
+        """Returns that of a share of a training.
+
+        There are about a hundred updates, the last of them at its end.
+        """
+        first = round(begin * steps)
+        last = max(round(end * steps), first + 1)
+        every = max((last - first) // _UPDATES, 1)
+        return cls(final, first, first + (last - first) // every * every, every)
+
+    def __call__(self, step: int) -> tuple[bool, float]:
+        """Returns whether it is time to prune, and the sparsity."""
+        done = step - self.begin
+        is_time = self.begin <= step <= self.end and not done % self.every
+        return is_time, float(self._polynomial(max(done, 0)))
+
+
+class Prune(UpdatePruningStep):
+    """Prunes a model while `fit` trains it, and strips it at the end.
+
+        model.fit(images, labels, epochs=6, callbacks=[tfcaps.rem.Prune(0.7)])
+
+    It begins one of the strategies of `tfcaps.rem` when training begins, drives
+    it as `UpdatePruningStep` does, and calls `strip_pruning` when training
+    ends. A schedule is one of the whole training: of the epochs that `fit` is
+    given and of their steps, or of epochs alone where steps are not known. It
+    goes on where a training is resumed, by Keras' `BackupAndRestore`, which may
+    stand before or after it, or by `initial_epoch`.
+
+    Args:
+        sparsity: Float in (0, 1). The share of the weights that is pruned at
+            the end; of `"structured"` that of the multiply-adds, and of
+            `"iterative"` the most there may be.
+        strategy: One of
+
+            - `"polynomial"`: the smallest magnitudes of all weights, by a share
+              that grows, see `prune_low_magnitude`;
+            - `"one_shot"`: the same at once, half way between `begin` and
+              `end`;
+            - `"structured"`: whole units, see `prune_structured`; call
+              `tfcaps.rem.compact` afterwards;
+            - `"snip"`: before the first step, see `prune_single_shot`;
+            - `"iterative"`: after each epoch what the loss does not need, see
+              `prune_iteratively`.
+
+            Defaults to `"polynomial"`.
+        begin: Float. The share of the training at which a schedule begins.
+            Defaults to `0.2`.
+        end: Float. That at which it ends. Defaults to `0.8`.
+        data: Images and labels: of `"snip"` some to train on, of `"iterative"`
+            some that are not. Defaults to `None`.
+        **settings: Other arguments of the strategy's function.
+
+    Raises:
+        ValueError: If an argument is out of range, or when training begins, as
+            the strategy's function does.
+    """
+
+    def __init__(
+        self,
+        sparsity: float,
+        strategy: str = "polynomial",
+        *,
+        begin: float = 0.2,
+        end: float = 0.8,
+        data: Any = None,
+        **settings: Any,
+    ):
+        super().__init__()
+        if not 0.0 < sparsity < 1.0:
+            raise ValueError(
+                "`sparsity` must be above 0 and less than 1. Received: "
+                f"sparsity={sparsity}."
+            )
+        if strategy not in _STRATEGIES:
+            raise ValueError(
+                f"`strategy` must be one of {', '.join(_STRATEGIES)}. Received:"
+                f" strategy={strategy!r}."
+            )
+        if not 0.0 <= begin <= end <= 1.0:
+            raise ValueError(
+                "`begin` and `end` must be shares of the training, the first "
+                f"one first. Received: begin={begin}, end={end}."
+            )
+        if (data is None) == (strategy in _LOOK_AT):
+            kind = _LOOK_AT.get(strategy)
+            raise ValueError(
+                f"Strategy {strategy!r} looks at no images; leave out `data`."
+                if kind is None
+                else f"Strategy {strategy!r} needs {kind} images and labels: "
+                "give them as `data`."
+            )
+        self.sparsity = sparsity
+        self.strategy = strategy
+        self.begin = begin
+        self.end = end
+        self.data = data
+        self.settings = settings
+        self._pruning: Any = None
+
+    def set_model(self, model: keras.Model) -> None:
+        # Before a callback loads an optimiser that had the masks.
+        if model is not None and self._pruning is None:
+            self._start(model)
+        super().set_model(model)
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        if self._pruning is None:  # of a further `fit`
+            self._start(self.model)
+        self._decay: PolynomialDecay | None = None
+        self._is_late = False
+        super().on_train_begin(logs)
+
+    def on_epoch_begin(self, epoch: int = -1, logs: Any = None) -> None:
+        super().on_epoch_begin(epoch, logs)
+        epochs, steps = self.params["epochs"], self.params.get("steps")
+        self._unit = 1
+        if steps is not None:
+            optimizer = self.model.optimizer
+            each = steps / (optimizer.gradient_accumulation_steps or 1)
+            self._unit = max(round(each), 1)
+        if self._decay is None:
+            done = int(ops.convert_to_numpy(self.model.optimizer.iterations))
+            # The step of the optimiser before the first one of the training.
+            self._before = done - epoch * self._unit
+            self._decay = PolynomialDecay.of_share(
+                self.sparsity, self.begin, self.end, epochs * self._unit
+            )
+        self._epoch = epoch + 1 if steps is None else None
+
+    def on_train_end(self, logs: Any = None) -> None:
+        strip_pruning(self.model)
+        self._pruning = None
+
+    def _start(self, model: keras.Model) -> None:
+        if self.strategy == "structured":
+            prune_structured(model, _Schedule(self), **self.settings)
+        elif self.strategy == "snip":
+            prune_single_shot(model, self.data, self.sparsity, **self.settings)
+        elif self.strategy == "iterative":
+            limit = {"max_sparsity": self.sparsity}
+            prune_iteratively(model, self.data, **limit | self.settings)
+        else:
+            scope = {"scope": "global"}
+            prune_low_magnitude(model, _Schedule(self), **scope | self.settings)
+        self._pruning = model.pruning
+
+    def share_at(self, step: int) -> tuple[bool, float]:
+        """Returns whether to prune at a step of the optimiser, and how much."""
+        decay = self._decay
+        if decay is None:
+            return False, 0.0
+        step -= self._before
+        if self._epoch is not None:  # once an epoch
+            step, self._epoch = self._epoch, -1
+            if step < 0:
+                return False, 0.0
+        if self.strategy == "one_shot":
+            middle = max((decay.begin + decay.end + 1) // 2, 1)
+            is_time = step >= middle and not self._is_late
+            self._is_late |= is_time
+            return is_time, self.sparsity
+        is_time, share = decay(step)
+        if step > decay.end and not self._is_late:
+            # Of a training that was resumed after its end.
+            self._is_late = is_time = True
+        return is_time, share
+
+
+class _Schedule:
+    """The schedule of a callback, as strategies take it."""
+
+    def __init__(self, callback: Prune):
+        self._callback = callback
+        self.final_sparsity = callback.sparsity
+
+    def __call__(self, step: int) -> tuple[bool, float]:
+        return self._callback.share_at(step)
