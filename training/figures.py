@@ -188,7 +188,9 @@ def of_models(
         and used.saliency
         and not used.saliency.specific
     }
-    if trees.has_places and not models.keys() <= failing:
+    if trees.has_places and models.keys() <= failing:
+        found.leave_out("saliency")
+    elif trees.has_places:
         maps = {
             TITLES[name]: {
                 "lengths": shown.lengths,

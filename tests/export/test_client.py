@@ -103,6 +103,11 @@ def test_other_signatures_are_told(networks, url, work, capsys):
     shown = explanation(networks["bytes", 1])(images)["saliency"][0]
     row, column = np.unravel_index(np.argmax(shown), shown.shape)
     assert told.endswith(f"; saliency peaks at row {row}, column {column}")
+    checks = {"classes": None, "saliency": {"specific": False}}
+    (work / "manifest.json").write_text(json.dumps(checks))
+    more = "--signature", "explain", "--manifest", str(work / "manifest.json")
+    told = asked(capsys, "bytes", url, *more)
+    assert told.endswith("; its saliency map is no explanation")
     told = asked(capsys, "bytes", url, "--signature", "encode")
     assert told == "digit.png: poses (4, 4)"
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import html
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -12,6 +13,7 @@ from tests.networks import SMALL_NETWORKS, tiny_capsnet
 from tests.small_data import noise
 from tests.tolerance import SUMS
 from tfcaps import rem
+from tfcaps.rem.evaluation.saliency_checks import SaliencyChecks
 from training import figures
 from training.configs import Config
 from training.folder import RunFolder
@@ -200,13 +202,18 @@ def test_trees_of_the_test_set_are_of_both_models(written, data, trees):
 
 
 def test_trees_without_a_line_are_left_out_and_told(
-    models, data, reports, monkeypatch
+    models, data, monkeypatch
 ):
     monkeypatch.setattr(figures.rem.Trees, "parse_tree", empty_tree)
-    shown = figures.of_models(models, data, reports)
+    alike = SimpleNamespace(saliency=SaliencyChecks(0.83, 0.77))
+    report = SimpleNamespace(faithfulness=alike)
+    shown = figures.of_models(models, data, dict.fromkeys(models, report))
+    assert "saliency" not in shown.drawings
+    maps, *left_out = shown.left_out
+    assert maps.startswith("Saliency maps: left out. They are as good as alike")
     trees = {"parse_tree_overall", "parse_tree_classes", "parse_tree_images"}
     assert not trees & shown.drawings.keys()
-    first, *others = shown.left_out
+    first, *others = left_out
     assert len(others) == 2
     assert first.startswith("Parse tree of the test set: left out. In the mean")
 

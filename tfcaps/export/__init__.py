@@ -9,7 +9,8 @@
 What the network takes need not be images: signals, rows of a table and volumes
 have that name too. Couplings are those towards the predicted class; the
 saliency map `[b, h, w]` is there if the network takes images and the children
-of the class capsules have positions. Floats are float32, classes int64. Every
+of the class capsules have positions. Whether it explains anything was measured
+if the manifest has `saliency`. Floats are float32, classes int64. Every
 row depends on its own image alone.
 """
 

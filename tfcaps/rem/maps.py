@@ -22,7 +22,8 @@ def explanation(model: keras.Model) -> keras.Model:
     """Returns a model that shows why a class was predicted.
 
     It shares the layers, and so the weights, of `model`. The saliency map
-    ignores children that cast no vote because their transformation is zero.
+    ignores children that cast no vote because their transformation is zero. It
+    may be the same for any image: `Faithfulness.saliency` tells whether it is.
 
     Args:
         model: As in `capsule_outputs`.

@@ -34,7 +34,8 @@ def saliency(
 
     Each map is stretched to [0, 1] by itself, so that colours show where in an
     image a class looks, not how much; a constant map is 0 everywhere. The title
-    is the class that the model predicts.
+    is the class that the model predicts. Do not draw maps that are the same for
+    any image, or before training: `tfcaps.rem.faithfulness` measures both.
 
     Args:
         images: Images `[n, h, w, c]`; grey, in colour, or two views, which are

@@ -207,6 +207,8 @@ def test_all_measures_are_those_of_a_loop(rng):
     assert found.kind_names == ("0", "1", "2")
     agreement = metrics.normalized_mutual_info_score(*zip(*pairs, strict=True))
     assert found.information == pytest.approx(agreement, abs=1e-9)
+    expected = metrics.adjusted_rand_score(*zip(*pairs, strict=True))
+    assert found.rand_index == pytest.approx(expected, abs=1e-9)
 
 
 def test_masks_have_centres_and_are_widened():

@@ -56,6 +56,12 @@ def test_types_and_places_are_those_of_the_grid(model, found):
     assert found.has_places and found.places.shape == (13, 8, 2)
     np.testing.assert_array_equal(found.places[7], fields.child_centres)
     assert found.places.strides[0] == 0  # shared by all images
+    by_place = found.activations.reshape(13, *fields.grid)
+    most = by_place.max(axis=(1, 2, 3), keepdims=True)
+    expected = np.where(
+        (by_place > 0.1 * most).any(axis=-1), by_place.argmax(axis=-1), -1
+    )
+    np.testing.assert_array_equal(found.type_map, expected)
     per_type = [found.in_tree[:, t::2].any(axis=1) for t in range(2)]
     np.testing.assert_array_equal(found.slots, np.stack(per_type, axis=1))
     np.testing.assert_array_equal(found.leaves, found.in_tree.sum(axis=1))

@@ -327,7 +327,7 @@ def faithfulness(
         draws: Int. How many sets of random children, and of active ones, are
             drawn for each image. Defaults to `5`.
         pixels: Bool. Also replace pixels, by `pixel_faithfulness` with its
-            defaults. Defaults to `False`.
+            defaults, which is for the last routed layer. Defaults to `False`.
         seed: Int. Seed of all that is random. Defaults to `0`.
         batch_size: Int. Size of the batches cut from arrays. Defaults to `256`.
         verbose: 0 or 1. Show progress bars. Defaults to `0`.
@@ -342,6 +342,11 @@ def faithfulness(
           https://arxiv.org/abs/2301.01583 (silent capsules)
     """
     check_positive(samples=samples, draws=draws)
+    if pixels and layer is not None:
+        raise ValueError(
+            "`pixels` asks what the last routed layer has found. Received: "
+            f"layer={layer!r}."
+        )
     silencer = Silencer(model, layer)
     images = first_images(dataset, silencer.model, samples, batch_size)
     parts = (images[part] for part in parts_of(len(images), batch_size))

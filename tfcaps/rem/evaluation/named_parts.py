@@ -50,6 +50,7 @@ class NamedParts(Result):
             each.
         information: Normalised mutual information (NMI) of a leaf's type and
             the kind of the part under it, over leaves on parts, in [0, 1].
+        rand_index: Adjusted Rand index (ARI) of the same; 0 by chance.
         purity: Share of the leaves that lie on a part of the kind on which most
             leaves of their type lie.
         parts_named: Share of the objects' parts on which a leaf lies whose type
@@ -84,6 +85,7 @@ class NamedParts(Result):
     kind_names: tuple[str, ...] | None = None
     names: tuple[str | None, ...] | None = None
     stability: float | None = None
+    rand_index: float | None = None
 
     @property
     def named(self) -> bool | None:
@@ -141,7 +143,10 @@ class NamedParts(Result):
         )
 
     def __str__(self) -> str:
-        nmi = None if self.information is None else f"{self.information:.2f}"
+        nmi, ari = (
+            None if value is None else f"{value:.2f}"
+            for value in (self.information, self.rand_index)
+        )
         lines = lines_of(
             [
                 ("leaves of a tree", f"{self.leaves:.1f}"),
@@ -157,6 +162,7 @@ class NamedParts(Result):
                 ("labelled F1 of the tree", percent(self.labelled_f1)),
                 ("hit parts stable under noise", percent(self.stability)),
                 ("NMI of type and kind", nmi),
+                ("ARI of type and kind", ari),
             ]
         )
         rows: list[Any] = [("leaves of type", *(self.kind_names or ()))]
@@ -254,6 +260,7 @@ def named_parts(
             "parts_named": named / expected,
             "labelled_f1": 2.0 * named / (len(under) + expected),
             "information": mutual_information(table) if table.any() else 0.0,
+            "rand_index": rand_index(table) if table.any() else 0.0,
             "purity": float(table.max(axis=1).sum() / count),
             "table": tuple(tuple(row) for row in table.tolist()),
             "kind_names": names,

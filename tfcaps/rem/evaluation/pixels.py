@@ -1,5 +1,6 @@
 """Measures whether trees are true of the pixels, by replacing these."""
 
+import collections
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
@@ -43,6 +44,8 @@ _CANDIDATES = 5
 _BEST = "grey"
 # Falls that differ less are the same but for rounding.
 _DECIMALS = 5
+# Whether windows are kept, or replaced.
+_KEPT = {"completeness": True, "change": False}
 _IN_WORDS = {"blur": "blurred", "grey": "grey", "other": "of another image"}
 
 
@@ -73,8 +76,9 @@ class PixelFaithfulness(Result):
         completeness: Share of images that keep their answer when all outside
             the windows of the tree is replaced.
         completeness_random: The same with random windows.
-        completeness_active: The same with windows of other active children, in
-            images that have some; `None` without any.
+        completeness_active: The same with windows of other active children
+            that are not in one of the tree, in images that have some; `None`
+            without any.
         change: Share of images whose answer changes when the windows of the
             tree are replaced.
         change_random: The same of random windows.
@@ -120,6 +124,8 @@ class PixelFaithfulness(Result):
 
     @property
     def _why_not_local(self) -> str:
+        if not self.leaves:
+            return "no tree has any"
         name = min(self.local_truth, key=self.local_truth.__getitem__)
         share = self.local_truth[name]
         if share < LEAST_LOCAL:
@@ -267,70 +273,41 @@ def pixel_faithfulness(
             f"Received: images of the shape {images.shape} and children of "
             f"the grid {trees.grid}."
         )
-    taken = silencer.taken(images, batch_size)
     windows = _Windows(trees, images.shape[1:3], window, seed)
     asked = windows.leaves()
-    found = [np.zeros(0)]
-    for part in parts_of(len(asked), max(batch_size, silencer.most_rows)):
-        image, child = asked[part].T
-        under = trees.in_tree[image] & windows.under(image, child)
-        lengths = silencer.silence([x[image] for x in taken], under, None)
-        found.append(of_class(lengths, trees.predicted[image]))
-    stated = np.concatenate(found)
-    silenced = silencer.silence(taken, trees.in_tree, None).argmax(axis=-1)
-    sets: dict[str, list[Any]] = {
-        "": windows.of_trees(),
-        "_random": windows.random(),
-        "_active": windows.of_active(),
-    }
     pixels = _Pixels(silencer.model, images, windows, seed, batch_size)
-    total = 3 * (3 * len(asked) + 6 * len(images))
+    total = len(_IN_WORDS) * (3 * len(asked) + 6 * len(images))
     pixels.bar = keras.utils.Progbar(total, verbose=verbose, unit_name="image")
-    before = of_class(trees.lengths, trees.predicted)[asked[:, 0]]
-    shares: dict[str, Any] = {}
+    taken = silencer.taken(images, batch_size)
+    step = max(batch_size, silencer.most_rows)
 
-    def add(measure: str, fill: str, value: float | None) -> None:
-        shares.setdefault(measure, {})[fill] = value
+    def silenced(rows: Array, children: Array) -> Array:
+        """Returns lengths of images without some of their children."""
+        found = [np.zeros((0, trees.lengths.shape[1]))]
+        for part in parts_of(len(rows), step):
+            those = [x[rows[part]] for x in taken]
+            found.append(silencer.silence(those, children[part], None))
+        return np.concatenate(found)
 
-    known: dict[str, Array] = {}
+    image, child = asked.T
+    under = trees.in_tree[image] & windows.under(image, child)
+    stated = pixels.falls(image, silenced(image, under))
+    answers = silenced(np.arange(len(images)), trees.in_tree).argmax(axis=-1)
+    shares: dict[str, Any] = collections.defaultdict(dict)
     for fill in _IN_WORDS:
-        for which, others in (
-            ("", trees.places[tuple(asked.T)]),
-            ("_random", windows.elsewhere(asked)),
-        ):
-            queries = [
-                _Query(image, place[None], True)
-                for image, place in zip(asked[:, 0], others, strict=True)
-            ]
-            stays = pixels.stays(queries, asked[:, 1], fill)
-            add(f"local_truth{which}", fill, _share(stays))
-        queries = [
-            _Query(image, trees.places[image, child][None], False)
-            for image, child in asked
-        ]
-        lengths = pixels.lengths(queries, fill)
-        falls = before - of_class(lengths, trees.predicted[asked[:, 0]])
-        correlation = _rank_correlation(before - stated, falls)
-        add("prediction", fill, correlation)
-        for which, places in sets.items():
-            for measure, kept in (("completeness", True), ("change", False)):
-                rows = [k for k, at in enumerate(places) if at is not None]
-                queries = [_Query(k, places[k], kept) for k in rows]
-                answers = pixels.lengths(queries, fill).argmax(axis=-1)
-                same = answers == trees.predicted[rows]
-                value = same if kept else ~same
-                share = _share(value) if rows else None
-                add(f"{measure}{which}", fill, share)
-                if not which and not kept:
-                    agree = answers == silenced
-                    add("prediction_answers", fill, _share(agree))
-                if fill == _BEST and which != "_active":
-                    known[measure] = value | known.get(measure, False)
-    bests: dict[str, Any] = {
-        f"{measure}_best": pixels.best(trees, known[measure], kept, ceiling)
-        for measure, kept in (("completeness", True), ("change", False))
-    }
-    areas = [windows.mask(places).mean() for places in sets[""]]
+        for name, value in _of_leaves(pixels, asked, stated, fill).items():
+            shares[name][fill] = value
+        suited = _of_sets(pixels, answers, fill)
+        if fill == _BEST:
+            suits_of = suited
+        for name, suits in suited.items():
+            shares[name][fill] = _share(suits) if len(suits) else None
+    bests: dict[str, Any] = {}
+    pixels.bar = None
+    for measure, kept in _KEPT.items():
+        known = suits_of[measure] | suits_of[f"{measure}_random"]
+        bests[f"{measure}_best"] = pixels.best(known, kept, ceiling)
+    areas = [windows.mask(places).mean() for places in windows.of_trees()]
     return PixelFaithfulness(
         **shares,
         **bests,
@@ -339,6 +316,48 @@ def pixel_faithfulness(
         leaves=len(asked),
         samples=len(images),
     )
+
+
+def _of_leaves(
+    pixels: "_Pixels", asked: Array, stated: Array, fill: str
+) -> Shares:
+    """Returns what is measured of leaves, one by one."""
+    image, child = asked.T
+    own = pixels.trees.places[image, child]
+    others = pixels.windows.elsewhere(asked)
+    truth, random = (
+        pixels.stays(_queries(image, places[:, None], True), child, fill)
+        for places in (own, others)
+    )
+    lengths = pixels.lengths(_queries(image, own[:, None], False), fill)
+    return {
+        "local_truth": _share(truth),
+        "local_truth_random": _share(random),
+        "prediction": _rank_correlation(stated, pixels.falls(image, lengths)),
+    }
+
+
+def _of_sets(pixels: "_Pixels", silenced: Array, fill: str) -> dict[str, Array]:
+    """Returns which windows keep an answer alone, or change it if replaced.
+
+    And which answers without those of the tree are those of the network with
+    the tree `silenced`.
+    """
+    found: dict[str, Array] = {}
+    for which, places in (
+        ("", pixels.windows.of_trees()),
+        ("_random", pixels.windows.random()),
+        ("_active", pixels.windows.of_active()),
+    ):
+        rows = [k for k, at in enumerate(places) if at is not None]
+        for measure, kept in _KEPT.items():
+            queries = _queries(rows, [places[k] for k in rows], kept)
+            answers = pixels.lengths(queries, fill).argmax(axis=-1)
+            same = answers == pixels.trees.predicted[rows]
+            found[f"{measure}{which}"] = same if kept else ~same
+            if not which and not kept:
+                found["prediction_answers"] = answers == silenced
+    return found
 
 
 def _share(values: Array) -> float:
@@ -362,6 +381,12 @@ class _Query(NamedTuple):
     image: int
     places: Array  # of the windows, `[m, 2]`
     kept: bool
+
+
+def _queries(images: Any, places: Any, kept: bool) -> list[_Query]:
+    """Returns a query for each image and its places."""
+    pairs = zip(images, places, strict=True)
+    return [_Query(int(image), at, kept) for image, at in pairs]
 
 
 class _Windows:
@@ -424,15 +449,19 @@ class _Windows:
         ]
 
     def of_active(self) -> list[Array | None]:
-        """Returns as many places of other active children, `None` of none."""
+        """Returns as many places of other active children, `None` of none.
+
+        They are in no window of the tree.
+        """
         draw, trees = np.random.default_rng(self._seed), self.trees
         found: list[Array | None] = []
         for image, own in enumerate(self.of_trees()):
             others = trees.places[image][
                 trees.active[image] & ~trees.in_tree[image]
             ]
-            new = np.any(others[:, None] != own, axis=-1).all(axis=-1)
-            others = draw.permutation(np.unique(others[new], axis=0))
+            apart = np.abs(others[:, None] - own) >= self.half
+            others = others[apart.any(axis=-1).all(axis=-1)]
+            others = draw.permutation(np.unique(others, axis=0))
             found.append(others[: len(own)] if len(others) else None)
         return found
 
@@ -463,8 +492,8 @@ class _Pixels:
         wanted = {k: outputs.output[k] for k in ("lengths", "activations")}
         self._model = keras.Model(outputs.input, wanted)
         self._model.compile(jit_compile=keras.backend.backend() == "jax")
-        self._images, self._windows = images, windows
-        self._trees, self._size = windows.trees, batch_size
+        self.trees, self.windows = windows.trees, windows
+        self._images, self._size = images, batch_size
         self._fills = _fills(images, seed)
         self.bar: Any = None
 
@@ -474,7 +503,7 @@ class _Pixels:
         for part in parts_of(len(queries), self._size):
             pixels = []
             for image, places, kept in queries[part]:
-                mask = self._windows.mask(places)[..., None] == kept
+                mask = self.windows.mask(places)[..., None] == kept
                 other = self._fills[fill][image]
                 pixels.append(np.where(mask, self._images[image], other))
             yield part, predict(self._model, np.stack(pixels))
@@ -484,32 +513,38 @@ class _Pixels:
     def lengths(self, queries: Sequence[_Query], fill: str) -> Array:
         """Returns the lengths of all classes, `[queries, j]`."""
         found = [outputs["lengths"] for _, outputs in self._ask(queries, fill)]
-        classes = self._trees.lengths.shape[1]
+        classes = self.trees.lengths.shape[1]
         return np.concatenate([np.zeros((0, classes)), *found])
 
     def stays(
         self, queries: Sequence[_Query], children: Array, fill: str
     ) -> NDArray[np.bool_]:
         """Tells which children stay, each in one of the queries."""
-        grid, stays = self._trees.grid, np.zeros(len(queries), bool)
+        grid, stays = self.trees.grid, np.zeros(len(queries), bool)
         for part, outputs in self._ask(queries, fill):
             active = outputs["activations"].reshape(-1, *grid)
             wide = ndimage.maximum_filter(active, (1, 3, 3, 1), mode="nearest")
             wide = wide.reshape(len(active), -1)
             images = [query.image for query in queries[part]]
-            before = self._trees.activations[images, children[part]]
+            before = self.trees.activations[images, children[part]]
             now = wide[np.arange(len(wide)), children[part]]
             stays[part] = now >= _STRONG * before
         return stays
 
-    def best(self, trees: Trees, known: Array, kept: bool, most: int) -> float:
+    def falls(self, rows: Array, lengths: Array) -> Array:
+        """Returns how much less than before the predicted class has."""
+        classes = self.trees.predicted[rows]
+        before = of_class(self.trees.lengths[rows], classes)
+        return np.asarray(before - of_class(lengths, classes))
+
+    def best(self, known: Array, kept: bool, most: int) -> float:
         """Returns for what share of images windows are found that suit.
 
         `known` tells for which they are known. A greedy search looks for them
         in some of the others: windows are added one by one, each the best of
         those that cover the image and those of the tree.
         """
-        own, unknown = self._windows.of_trees(), np.flatnonzero(~known)
+        own, unknown = self.windows.of_trees(), np.flatnonzero(~known)
         rows = unknown[:most]
         chosen: dict[int, Array] = {k: np.zeros((0, 2)) for k in rows}
         suited = 0
@@ -520,9 +555,11 @@ class _Pixels:
             queries = [
                 _Query(k, np.concatenate([at, new[None]]), kept)
                 for k, at in chosen.items()
-                for new in np.concatenate([self._windows.candidates(), own[k]])
+                for new in np.concatenate([self.windows.candidates(), own[k]])
             ]
-            margins = _margins(self.lengths(queries, _BEST), trees, queries)
+            margins = _margins(
+                self.lengths(queries, _BEST), self.trees, queries
+            )
             margins = margins if kept else -margins
             of_image = np.array([query.image for query in queries])
             for k in [*chosen]:
