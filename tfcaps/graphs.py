@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from tfcaps.layers import ClassCaps
 from tfcaps.ops import Tensor
 from tfcaps.routing import Routing
 
@@ -320,6 +319,16 @@ def is_routed(layer: Any) -> bool:
     return isinstance(getattr(layer, "routing", None), Routing)
 
 
+def makes_classes(layer: Any) -> bool:
+    """Tells whether each parent of a routed layer has all children.
+
+    Such a layer, as `ClassCaps` and `ConstellationCaps`, says in which shape
+    they stand, `children_shape`, and how active they are,
+    `voting_activations`.
+    """
+    return is_routed(layer) and hasattr(layer, "children_shape")
+
+
 def routed_layers(model: keras.Model) -> list[Any]:
     """Returns the routed layers from input to output.
 
@@ -373,7 +382,7 @@ def children_grid(model: keras.Model) -> tuple[int, ...]:
     """
     model = encoder(model)
     layer = last_routed_layer(model)
-    if not isinstance(layer, ClassCaps):
+    if not makes_classes(layer):
         raise ValueError(
             f"The last routed layer of {model.name!r} must be a "
             f"`tfcaps.layers.ClassCaps`. Received: {type(layer).__name__}."

@@ -241,8 +241,9 @@ class ConstellationCaps(ClassCaps):
     ) -> tuple[Tensor, ...]:
         """Returns what `of_all` does, from the places where something is.
 
-        Inactive children change nothing. If something is at more than an eighth
-        of the places, in some image of the batch, all are taken.
+        Inactive children change nothing, and what makes them so, such as the
+        competition of `PartCaps`, passes no gradient on. If something is at
+        more than an eighth of the places, in some image, all are taken.
         """
         rows, columns, types = self.children_shape(inputs.shape)
         few = math.ceil(rows * columns / _FEW)
@@ -365,6 +366,22 @@ class ConstellationCaps(ClassCaps):
         """Returns rows and columns of places at which classes are sought."""
         rows, columns = (count - 2 * (count // _BORDER) for count in counts)
         return rows, columns
+
+    def multiply_adds(self, input_shape: Any) -> int:
+        """Counts the search for the modes, and the passes over the votes.
+
+        See `tfcaps.rem.multiply_adds`.
+        """
+        rows, columns, types = self.children_shape(input_shape)
+        types *= self.instances
+        types = min(self.parts or types, types)
+        down, right = self.scanned((rows, columns))
+        each = columns * rows * right + right * rows * down
+        if rows * columns == 1:  # sought at the votes themselves
+            each = types * self.dim
+        found = types * self.num_capsules
+        votes = rows * columns * found * self.dim
+        return int(found * each + votes * self.routing.vote_passes)
 
     @property
     def can_be_silent(self) -> bool:

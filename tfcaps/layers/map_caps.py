@@ -152,6 +152,11 @@ class MapCaps(ConstellationCaps):
         wanted = (return_activations, return_couplings, return_evidence)
         return select((poses, active, couplings, evidence), wanted)
 
+    def multiply_adds(self, input_shape: Any) -> int:
+        """Counts the sum over the maps, see `tfcaps.rem.multiply_adds`."""
+        del input_shape
+        return math.prod(self.maps.shape)
+
     def get_config(self) -> dict[str, Any]:
         return {
             **keras.layers.Layer.get_config(self),

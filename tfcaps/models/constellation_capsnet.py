@@ -80,7 +80,7 @@ def constellation_capsnet(
     Example:
 
     >>> constellation_capsnet((32, 32, 1), 10, part_types=5).count_params()
-    8553
+    8552
 
     References:
         - As of `tfcaps.routing.MeanShiftRouting`.

@@ -13,7 +13,7 @@ from tfcaps.graphs import only_layer
 from tfcaps.layers import ConstellationCaps, PartCaps
 from tfcaps.layers.part_caps import SPARE_BIAS, compete
 from tfcaps.parts import samples
-from tfcaps.parts.samples import MOST, Sample
+from tfcaps.parts.samples import MOST
 from tfcaps.parts.split_merge import (
     Found,
     Slots,
@@ -136,7 +136,7 @@ class BlueprintEstimation(HardenParts):
         seed: int = 0,
     ):
         super().__init__(hard, epochs)
-        self.sample: Sample | None = None
+        self.sample: Any = None  # a `Sample`
         if labels is not None:
             self.sample = samples.of_arrays(images, np.asarray(labels), seed)
         self.widths = widths

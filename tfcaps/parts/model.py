@@ -129,10 +129,11 @@ class ConstellationModel(keras.Model):
         self.optimizer.build(self.trainable_variables)
 
     def _make_decoder(self, size: int) -> None:
+        layer: Any = part_caps(self)
         decoder = TemplateDecoder(
-            self.input_shape[1:], size, part_caps(self).offset, name="decoder"
+            self.input_shape[1:], size, layer.offset, name="decoder"
         )
-        decoder.build(part_caps(self).output[1].shape)
+        decoder.build(layer.output[1].shape)
         self._decoders.clear()
         self._decoders.append(decoder)
         self._is_drawn_at_random = True
@@ -309,13 +310,12 @@ class _Set:
 
 def part_caps(model: keras.Model) -> PartCaps:
     """Returns the layer that finds parts."""
-    return graphs.only_layer(model, PartCaps)  # type: ignore[no-any-return]
+    return graphs.only_layer(model, PartCaps)
 
 
 def class_caps(model: keras.Model) -> ConstellationCaps:
     """Returns the layer that finds classes by their parts."""
-    layer = graphs.only_layer(model, ConstellationCaps)
-    return layer  # type: ignore[no-any-return]
+    return graphs.only_layer(model, ConstellationCaps)
 
 
 def soft_activations(model: ConstellationModel, presence: Tensor) -> Tensor:
@@ -377,8 +377,9 @@ def _with_schedule(
     if sample is None:
         schedule = HardenParts(1.0 if is_trained else _HARD_ON_BACKBONE)
     else:
-        settings = {"widths": None, "hard": 1.0, "merge": None}
-        schedule = BlueprintEstimation(**settings if is_trained else {})
+        schedule = BlueprintEstimation()
+        if is_trained:
+            schedule = BlueprintEstimation(widths=None, hard=1.0, merge=None)
         schedule.sample = sample
     if not is_list:
         return [schedule, *every]

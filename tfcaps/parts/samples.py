@@ -87,7 +87,7 @@ def _of_batches(read: Callable[[int], Iterator[Any]], shape: Any) -> Sample:
                     "Batches must be (images, labels), with weights or not. "
                     f"Received: a batch of the type {type(batch).__name__}."
                 )
-            some, classes = _arrays(*batch[:2], shape)
+            some, classes = _arrays(batch[0], batch[1], shape)
             images.append(some)
             labels.append(classes)
             total += len(classes)

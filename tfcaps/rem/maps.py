@@ -6,7 +6,6 @@ from keras import ops
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.graphs import encoder, last_routed_layer
-from tfcaps.layers import ConstellationCaps
 from tfcaps.ops import (
     Tensor,
     as_float32,
@@ -131,7 +130,7 @@ def blueprints(model: keras.Model) -> NDArray[np.float64] | None:
     (10, 5, 2)
     """
     layer = last_routed_layer(encoder(model))
-    if not isinstance(layer, ConstellationCaps):
+    if not hasattr(layer, "shifts"):
         return None
     shifts = ops.convert_to_numpy(layer.shifts).astype(np.float64)
     slots = ops.convert_to_numpy(layer.slots)

@@ -15,11 +15,9 @@ from tfcaps.graphs import (
 )
 from tfcaps.layers import (
     ClassCaps,
-    ConstellationCaps,
     ConvCaps,
     ConvCaps3D,
     Decoder,
-    MapCaps,
     PartCaps,
     PrimaryCaps,
     PrimaryMatrixCaps,
@@ -110,6 +108,8 @@ def of_layer(layer: Any, shape: Shape) -> int | None:
         counts = [of_layer(part, shape) for part in inside]
         return None if None in counts else sum(count or 0 for count in counts)
     count = next((c for kind, c in _COUNTS if isinstance(layer, kind)), None)
+    if (told := getattr(layer, "multiply_adds", None)) is not None:
+        count = _told_by(told)
     if count is None:
         weights = getattr(layer, "weights", ())  # operations have none
         return None if any(len(w.shape) > 1 for w in weights) else 0
@@ -139,6 +139,11 @@ def _primary(layer: Any, shape: Sizes) -> int:
     return _of_any(layer.conv, shape)
 
 
+def _told_by(method: Any) -> "_Count":
+    """Returns a function that asks a layer, which knows by itself."""
+    return lambda _, shape: int(method(shape))
+
+
 def _of_parts(*names: str) -> "_Count":
     """Returns a function that counts layers with kernels inside a layer."""
     return lambda layer, shape: sum(
@@ -156,20 +161,6 @@ def _routed(layer: Any, children: int, components: int) -> int:
 
 def _class_caps(layer: Any, shape: Sizes) -> int:
     return _routed(layer, math.prod(shape[1:-1]), shape[-1])
-
-
-def _constellation(layer: Any, shape: Sizes) -> int:
-    """Counts the search for the modes, and the passes over the votes."""
-    rows, columns, types = layer.children_shape(shape)
-    types *= layer.instances
-    types = min(layer.parts or types, types)
-    down, right = layer.scanned((rows, columns))
-    each = columns * rows * right + right * rows * down
-    if rows * columns == 1:  # sought at the votes themselves
-        each = types * layer.dim
-    found = types * layer.num_capsules
-    votes = rows * columns * found * layer.dim
-    return found * each + votes * layer.routing.vote_passes
 
 
 def _conv_caps(layer: Any, shape: Sizes) -> int:
@@ -209,8 +200,6 @@ _TRANSPOSED, _OF_KERNELS = (
 
 # The first that fits; subclasses stand before their bases.
 _COUNTS: tuple[tuple[Any, _Count], ...] = (
-    (MapCaps, lambda layer, _: math.prod(layer.maps.shape)),
-    (ConstellationCaps, _constellation),
     (ClassCaps, _class_caps),
     (ConvCaps, _conv_caps),
     (ConvCaps3D, _conv_caps_3d),

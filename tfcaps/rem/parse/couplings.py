@@ -18,12 +18,13 @@ from tfcaps.graphs import (
     is_routed,
     keep_pruned,
     last_routed_layer,
+    makes_classes,
     of_same_kind,
     pick_tensor,
     routed_layers,
     without_couplings,
 )
-from tfcaps.layers import ClassCaps, Length
+from tfcaps.layers import Length
 from tfcaps.ops import Tensor, as_float32, check_mode, is_integer, towards_class
 from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
 
@@ -173,7 +174,7 @@ def add_couplings(
             "train on that one."
         )
     last = last_routed_layer(model)
-    if counterfactual and not isinstance(last, ClassCaps):
+    if counterfactual and not makes_classes(last):
         raise ValueError(
             "`counterfactual` needs fully connected capsules, "
             "`tfcaps.layers.ClassCaps`, as the last routed layer. Received: a "

@@ -10,8 +10,13 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from tfcaps.graphs import calls_of, encoder, functional, last_routed_layer
-from tfcaps.layers import ClassCaps
+from tfcaps.graphs import (
+    calls_of,
+    encoder,
+    functional,
+    last_routed_layer,
+    makes_classes,
+)
 from tfcaps.routing import EMRouting
 
 Array = NDArray[Any]
@@ -130,7 +135,7 @@ def receptive_fields(model: keras.Model) -> ReceptiveFields:
     """
     model = encoder(model)
     layer = last_routed_layer(model)
-    if not isinstance(layer, ClassCaps):
+    if not makes_classes(layer):
         raise ValueError(
             f"The last routed layer of {model.name!r} is a "
             f"{type(layer).__name__}. Receptive fields are those of the "

@@ -17,8 +17,8 @@ from tfcaps.graphs import (
     clone_with_call,
     encoder,
     last_routed_layer,
+    makes_classes,
 )
-from tfcaps.layers import ClassCaps
 from tfcaps.layers.routed import child_activations
 from tfcaps.ops import Tensor, check_mode, quantize
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
@@ -512,7 +512,7 @@ class TreeNetwork:
             )
         children, self.num_classes = last.couplings.shape[1:]
         self.grid: tuple[int, ...] = (children,)
-        if isinstance(chosen.layer, ClassCaps):
+        if makes_classes(chosen.layer):
             self.grid = chosen.layer.children_shape(chosen.children.shape)
         self._types = np.arange(math.prod(self.grid)) % self.grid[-1]
         self.fields: ReceptiveFields | None = None
@@ -573,7 +573,7 @@ def connected_calls(
     calls: dict[int, _Call] = {}  # by the poses that they made
 
     def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        if layer is not last and not isinstance(layer, ClassCaps):
+        if layer is not last and not makes_classes(layer):
             return layer(*args, **kwargs)
         outputs, couplings = with_couplings(layer, args, kwargs)
         children, *rest = args
@@ -616,7 +616,7 @@ class _Children(keras.layers.Layer):
     def call(
         self, children: Tensor, activations: Tensor | None = None
     ) -> dict[str, Tensor]:
-        if isinstance(self.layer, ClassCaps):
+        if makes_classes(self.layer):
             active = self.layer.voting_activations(children, activations)
         else:
             active = child_activations(children, activations)
