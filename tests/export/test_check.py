@@ -11,10 +11,12 @@ import tensorflow as tf
 
 from tests import bad_files
 from tests.exports import copied, pruned_capsnet, signed_again
-from tests.networks import tiny_capsnet
+from tests.networks import SMALL_NETWORKS, tiny_capsnet
 from tfcaps import export
 from tfcaps.export import checking
+from tfcaps.export.tolerance import tolerance_of
 from tfcaps.export.versions import MANIFEST
+from training.devices import dtype_policy
 
 DATA = "variables/variables.data-00000-of-00001"
 BROKEN = "cannot be run, so it is broken"
@@ -139,3 +141,31 @@ def test_what_no_server_can_run_is_not_exported(tmp_path, function, message):
     with pytest.raises(export.ExportError, match=f"^graph: .* {message}"):
         export.save(model, tmp_path / "served" / "m", compacted=False)
     assert not (tmp_path / "served").exists()
+
+
+# --------------------------------------------------------------- the tolerance
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "apart", "passes"),
+    [
+        ("poses", 100.0, 5e-4, True),  # in pixels
+        ("poses", 1.0, 5e-4, False),
+        ("poses", 0.01, 5e-6, True),
+        ("couplings", 1.0, 5e-5, True),
+        ("lengths", 1.0, 5e-5, False),
+        ("lengths", 1.0, np.nan, False),
+    ],
+)
+def test_differences_count_by_the_size_of_an_output(name, size, apart, passes):
+    expected = np.full((2, 3), size)
+    came = {name: expected + apart}
+    rows = checking._rows_apart({name: expected}, came, 1e-5)
+    assert bool((rows <= 1e-5).all()) == passes
+
+
+def test_the_tolerance_follows_from_depth_and_type():
+    with dtype_policy("mixed_bfloat16"):
+        half = tolerance_of(tiny_capsnet())
+    shallow, deep = tiny_capsnet(), SMALL_NETWORKS["efficient_capsnet"]()
+    assert 1e-5 == tolerance_of(shallow) < tolerance_of(deep) < 1e-4 < half

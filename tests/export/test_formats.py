@@ -24,7 +24,7 @@ ALIKE = {"affine_capsnet", "backbone_capsnet", "parts_capsnet"}
 IN_CI = {
     "savedmodel": SMALL_NETWORKS.keys() - ALIKE,
     "litert": {"efficient_conv_capsnet"},
-    "onnx": {"efficient_capsnet"},
+    "onnx": {"efficient_capsnet", "constellation_capsnet"},
     "openvino": {"em_capsnet"},
 }
 

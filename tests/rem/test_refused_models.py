@@ -104,6 +104,8 @@ def test_an_empty_batch_counts_for_nothing(name):
     assert several.to_dict() == measure(model, [DATA]).to_dict()
     with pytest.raises(ValueError, match="The data set has no samples"):
         measure(model, [empty])
+    with pytest.raises(ValueError, match="There must be a tree at least"):
+        rem.named_parts(rem.trees(model, IMAGES)[:0])
 
 
 def test_names_of_layers_are_not_given_twice():

@@ -154,7 +154,9 @@ def test_resuming_a_finished_run_changes_no_number(finished, tmp_path):
         (("report.html",), ["draws"]),
         (("served",), ["exports"]),
         (("report.html", "served"), ["draws", "exports"]),
-        (("baseline_dictionary.npz",), ["measures"]),
+        pytest.param(
+            ("baseline_dictionary.npz",), ["measures"], marks=pytest.mark.slow
+        ),
     ],
     ids=lambda value: "+".join(value) or "nothing",
 )

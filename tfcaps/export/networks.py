@@ -16,7 +16,7 @@ from tfcaps.export.runtimes import (
     Model,
     one_sentence,
 )
-from tfcaps.graphs import clone_with_call, inner_model
+from tfcaps.graphs import clone_with_call, functional, inner_model
 from tfcaps.models.backbone import FrozenModel
 from tfcaps.ops import longest
 from tfcaps.rem import capsule_outputs, explanation
@@ -153,9 +153,7 @@ def _in_use(model: keras.Model, name: str | None = None) -> keras.Model:
 
     def call(layer: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(layer, FrozenModel):
-            for part in layer.equivalent_layers:
-                inputs = call(part, inputs)
-            return inputs
+            return FrozenModel(_in_use(functional(layer.model)))(inputs)
         inner = None if args or kwargs else inner_model(layer)
         if inner is not None:
             return _in_use(inner)(inputs)

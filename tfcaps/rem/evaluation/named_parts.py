@@ -217,12 +217,14 @@ def named_parts(
 
     Raises:
         ValueError: If shapes do not fit, the children have no places, a kind is
-            missing, or no image has a part.
+            missing, there is no tree, or no image has a part.
 
     References:
         - Nauta et al., 2023, "PIP-Net" (purity)
         - van der Klis et al., 2023, "PDiscoNet" (NMI of parts)
     """
+    if not len(trees):
+        raise ValueError("There must be a tree at least. Received: none.")
     of_types = _of_types(trees)
     if parts is None:
         if any(x is not None for x in (loose, kinds, loose_kinds)):
