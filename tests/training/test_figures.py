@@ -201,9 +201,7 @@ def test_trees_of_the_test_set_are_of_both_models(written, data, trees):
     assert not by_class
 
 
-def test_trees_without_a_line_are_left_out_and_told(
-    models, data, monkeypatch
-):
+def test_trees_without_a_line_are_left_out_and_told(models, data, monkeypatch):
     monkeypatch.setattr(figures.rem.Trees, "parse_tree", empty_tree)
     alike = SimpleNamespace(saliency=SaliencyChecks(0.83, 0.77))
     report = SimpleNamespace(faithfulness=alike)
