@@ -57,7 +57,10 @@ class Seen(keras.callbacks.Callback):
     [
         ((IMAGES, LABELS), {"batch_size": 16}),
         ((IMAGES[..., 0], ONE_HOT), {"validation_split": 0.25}),
-        ((IMAGES, LABELS[:, None]), {"class_weight": {0: 1.0, 1: 2.0}}),
+        (
+            ({"images": IMAGES}, LABELS[:, None]),
+            {"class_weight": {0: 1.0, 1: 2.0}},
+        ),
         ((IMAGES, LABELS), {"sample_weight": np.linspace(0, 1, 48)}),
         ((of_tensorflow, IMAGES, ONE_HOT), {}),
         ((Batches, IMAGES, LABELS, np.ones(48)), {}),
@@ -161,6 +164,7 @@ def test_copies_keep_what_is_trained():
     [
         ((IMAGES,), "is trained on images and their labels"),
         ((IMAGES, LABELS[:5]), "one label for each image"),
+        ((IMAGES, LABELS + 1), "class indices below 2"),
         (((x for x in [(IMAGES,)]),), "is trained on images and their labels"),
     ],
 )
