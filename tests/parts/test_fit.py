@@ -57,7 +57,10 @@ class Seen(keras.callbacks.Callback):
     [
         ((IMAGES, LABELS), {"batch_size": 16}),
         ((IMAGES[..., 0], ONE_HOT), {"validation_split": 0.25}),
-        ((IMAGES, LABELS[:, None]), {"class_weight": {0: 1.0, 1: 2.0}}),
+        (
+            ({"images": IMAGES}, LABELS[:, None]),
+            {"class_weight": {0: 1.0, 1: 2.0}},
+        ),
         ((IMAGES, LABELS), {"sample_weight": np.linspace(0, 1, 48)}),
         ((of_tensorflow, IMAGES, ONE_HOT), {}),
         ((Batches, IMAGES, LABELS, np.ones(48)), {}),
@@ -101,6 +104,7 @@ def test_whatever_keras_trains_on(data, more, monkeypatch):
 
 def test_its_loss_is_that_of_its_outputs_and_metrics_of_the_lengths():
     model = small()
+    model.compile(run_eagerly=True)
     losses, outputs = model.loss, model.learner()(IMAGES)
     expected = [
         losses["evidence"](LABELS, outputs["evidence"]),
@@ -119,8 +123,8 @@ def test_its_loss_is_that_of_its_outputs_and_metrics_of_the_lengths():
 
 
 def test_another_loss_trains_lengths_and_nothing_else():
-    model = small()
-    model.compile("sgd", tfcaps.losses.MarginLoss(), metrics=["accuracy"])
+    model, loss = small(), tfcaps.losses.MarginLoss()
+    model.compile("sgd", loss, metrics=["accuracy"], run_eagerly=True)
     assert not model.learns_parts and model.decoder is None
     logs = model.fit(IMAGES, LABELS, verbose=0).history
     assert set(logs) == {"loss", "accuracy"}
@@ -128,7 +132,7 @@ def test_another_loss_trains_lengths_and_nothing_else():
 
 def test_a_loaded_model_goes_on(tmp_path):
     model = small()
-    fit(model, IMAGES, LABELS, 0.01, 2, template_size=5)
+    fit(model, IMAGES, LABELS, 0.01, 2, template_size=5, run_eagerly=True)
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert type(loaded) is type(model) and loaded.is_trained
@@ -146,6 +150,7 @@ def test_a_loaded_model_goes_on(tmp_path):
 
 def test_copies_keep_what_is_trained():
     model = small()
+    model.compile(run_eagerly=True)
     copy = keras.models.clone_model(model)
     copy.set_weights(model.get_weights())
     assert copy.learns_parts and copy.optimizer is not model.optimizer
@@ -161,6 +166,7 @@ def test_copies_keep_what_is_trained():
     [
         ((IMAGES,), "is trained on images and their labels"),
         ((IMAGES, LABELS[:5]), "one label for each image"),
+        ((IMAGES, LABELS + 1), "class indices below 2"),
         (((x for x in [(IMAGES,)]),), "is trained on images and their labels"),
     ],
 )
@@ -192,6 +198,7 @@ def weights(model):
     return [ops.convert_to_numpy(w).copy() for w in model.trainable_weights]
 
 
+@pytest.mark.slow
 def test_a_step_goes_down_the_gradient_of_its_loss():
     """Measured by differences, so on every backend."""
     model, before, change = step(contextlib.nullcontext())
@@ -209,6 +216,7 @@ def test_a_step_goes_down_the_gradient_of_its_loss():
     assert slope == pytest.approx(-np.sqrt(square), rel=0.02)
 
 
+@pytest.mark.slow
 @on_tensorflow
 def test_two_replicas_take_the_step_of_one():
     import tensorflow as tf
@@ -219,4 +227,4 @@ def test_two_replicas_take_the_step_of_one():
     model, _, two = step(strategy.scope())
     assert_all_close(two, one, atol=1e-5)
     assert max(np.abs(x).max() for x in one) > 1e-2
-    model.fit(IMAGES, LABELS, epochs=3, batch_size=16, verbose=0)
+    model.fit(IMAGES, LABELS, epochs=3, batch_size=16, verbose=0)  # estimates

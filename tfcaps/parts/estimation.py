@@ -234,7 +234,8 @@ class BlueprintEstimation(HardenParts):
             places = ops.convert_to_numpy(best)[:, 0]
             cells.append(np.rint((places - layer.offset) / layer.stride))
             active.append(np.minimum(ops.convert_to_numpy(soft), 1.0))
-            features.append(seen)
+            # Of a mixed policy: half precision has no eigenvalues.
+            features.append(seen.astype("float32"))
             drawn.append(image)
         where = np.concatenate(cells).astype(int)
         every = np.concatenate(active)

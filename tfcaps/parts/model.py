@@ -181,7 +181,8 @@ class ConstellationModel(keras.Model):
         self, inputs: Any, training: bool | None = None, mask: Any = None
     ) -> Any:
         if _in_step.get() is self:
-            return self.learner()(inputs, training=training)
+            images = keras.tree.flatten(inputs)[0]
+            return self.learner()(images, training=training)
         return super().call(inputs, training=training, mask=mask)
 
     def compute_loss(
@@ -246,7 +247,11 @@ class ConstellationModel(keras.Model):
             is_trained = self.is_trained and not kwargs.get("initial_epoch")
             if self.estimates_blueprints:
                 x, sample = samples.of_data(
-                    x, y, validation_split, self.input_shape[1:]
+                    x,
+                    y,
+                    validation_split,
+                    self.input_shape[1:],
+                    self.output_shape[1],
                 )
                 if is_trained and self._is_drawn_at_random:
                     self._adapt_templates(sample)

@@ -26,7 +26,9 @@ def of_arrays(images: Any, labels: Array, seed: int = 0) -> Sample:
     return sample
 
 
-def of_data(x: Any, y: Any, split: float, shape: Any) -> tuple[Any, Sample]:
+def of_data(
+    x: Any, y: Any, split: float, shape: Any, classes: int
+) -> tuple[Any, Sample]:
     """Returns what `fit` is to train on, and what draws from it.
 
     Args:
@@ -35,17 +37,19 @@ def of_data(x: Any, y: Any, split: float, shape: Any) -> tuple[Any, Sample]:
         y: Labels, for arrays.
         split: Share of the last arrays that `fit` does not train on.
         shape: Rows, columns and channels of an image.
+        classes: Number of classes.
     """
+    sizes = *shape, classes
     if y is not None:
-        images, labels = _arrays(x, y, shape)
+        images, labels = _arrays(x, y, sizes)
         count = int(np.floor(len(labels) * (1.0 - split)))
         return x, _known(of_arrays(images[:count], labels[:count]))
     if isinstance(x, keras.utils.PyDataset):
-        return x, _known(_of_batches(lambda epoch: _in_turn(x, epoch), shape))
+        return x, _known(_of_batches(lambda epoch: _in_turn(x, epoch), sizes))
     if not hasattr(x, "__next__"):
-        return x, _known(_of_batches(lambda _: iter(x), shape))
+        return x, _known(_of_batches(lambda _: iter(x), sizes))
     last: deque[Any] = deque()
-    return _watched(x, last), _known(_of_batches(lambda _: iter(last), shape))
+    return _watched(x, last), _known(_of_batches(lambda _: iter(last), sizes))
 
 
 def _watched(batches: Iterator[Any], last: deque[Any]) -> Iterator[Any]:
@@ -78,7 +82,7 @@ def _in_turn(batches: Any, epoch: int) -> Iterator[Any]:
     return (batches[index] for index in order)
 
 
-def _of_batches(read: Callable[[int], Iterator[Any]], shape: Any) -> Sample:
+def _of_batches(read: Callable[[int], Iterator[Any]], sizes: Any) -> Sample:
     def sample(count: int, epoch: int) -> tuple[Array, Array]:
         images, labels, total = [], [], 0
         for batch in read(epoch):
@@ -87,21 +91,25 @@ def _of_batches(read: Callable[[int], Iterator[Any]], shape: Any) -> Sample:
                     "Batches must be (images, labels), with weights or not. "
                     f"Received: a batch of the type {type(batch).__name__}."
                 )
-            some, classes = _arrays(batch[0], batch[1], shape)
+            some, classes = _arrays(batch[0], batch[1], sizes)
             images.append(some)
             labels.append(classes)
             total += len(classes)
             if total >= count:
                 break
         if not total:
-            return np.zeros((0, *shape), "float32"), np.zeros(0, int)
+            return np.zeros((0, *sizes[:-1]), "float32"), np.zeros(0, int)
         return np.concatenate(images)[:count], np.concatenate(labels)[:count]
 
     return sample
 
 
-def _arrays(x: Any, y: Any, shape: Any) -> tuple[Array, Array]:
-    """Returns images, and class indices of indices or of rows of classes."""
+def _arrays(x: Any, y: Any, sizes: Any) -> tuple[Array, Array]:
+    """Returns images, and class indices of indices or of rows of classes.
+
+    Sizes are those of an image, and the number of classes.
+    """
+    *shape, classes = sizes
     images = keras.ops.convert_to_numpy(_leaf(x))
     images = images.reshape(-1, *shape).astype("float32")
     labels = y.get("evidence", _leaf(y)) if isinstance(y, dict) else _leaf(y)
@@ -114,6 +122,11 @@ def _arrays(x: Any, y: Any, shape: Any) -> tuple[Array, Array]:
         raise ValueError(
             "There must be one label for each image. Received: "
             f"{len(images)} images and {len(labels)} labels."
+        )
+    if labels.max(initial=0) >= classes:
+        raise ValueError(
+            f"Labels must be class indices below {classes}, the number of "
+            f"classes of the network. Received: {labels.max()}."
         )
     return images, labels
 
