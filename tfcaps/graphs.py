@@ -478,7 +478,8 @@ def cut(
     runs once. Both parts share the layers, and so the weights. The first part
     has a list of outputs, which the second one takes: the inputs of the layer,
     and then whatever else passes from below. Of several calls of the layer the
-    last one counts, or the first.
+    last one counts, or the first, and then all calls of routed layers after it
+    are above, also those of branches beside it.
     """
     copy, calls = calls_of(model)
     places = [k for k, call in enumerate(calls) if call.layer is layer]
@@ -486,7 +487,8 @@ def cut(
     taken = list(calls[start].inputs)
     above: set[int] = set()
     for k, call in enumerate(calls[start:]):
-        if k and not any(id(x) in above for x in call.inputs):
+        beside = k and not any(id(x) in above for x in call.inputs)
+        if beside and not (first and is_routed(unwrapped(call.layer))):
             continue
         known = above | {id(x) for x in taken}
         taken += [x for x in call.inputs if id(x) not in known]

@@ -59,6 +59,11 @@ CASES = {
         UNIT,
     ),
     "normalization": (lambda: network(normalization()), BYTES),
+    "means alone": (lambda: network(layers.Rescaling(1.0, -120.0)), BYTES),
+    "means alone, from [0, 1]": (
+        lambda: network(layers.Rescaling(255.0, -120.0)),
+        UNIT,
+    ),
     "normalization of [0, 1]": (
         lambda: network(layers.Normalization(mean=0.5, variance=0.1)),
         UNIT,

@@ -43,7 +43,12 @@ def test_a_layer_with_the_channels_first_is_noticed():
             [keras.Input((3, 16, 16)), pool, *between, last]
         )
 
-    for between in ((), (keras.layers.ReLU(), keras.layers.Dropout(0.1))):
+    inside = keras.layers.MaxPooling2D(2, data_format="channels_first")
+    for between in (
+        (),
+        (keras.layers.ReLU(), keras.layers.Dropout(0.1)),
+        (keras.Sequential([inside]),),
+    ):
         with pytest.raises(
             ValueError, match="'pool.*' first|which has the cha"
         ):

@@ -57,10 +57,14 @@ class FeatureMapLayer(keras.layers.Layer):
 def _with_channels_first(tensor: Any) -> Any:
     """Returns the layer that makes a map, if it has the channels first.
 
-    Layers that change no shape, such as activations, are looked through.
+    Layers that change no shape, such as activations, are looked through, and
+    models are looked into.
     """
     while (history := getattr(tensor, "_keras_history", None)) is not None:
         layer = history.operation
+        if isinstance(layer, keras.Model) and len(layer.outputs or ()) == 1:
+            tensor = layer.outputs[0]
+            continue
         if hasattr(layer, "data_format"):
             return layer if layer.data_format == "channels_first" else None
         taken = layer._inbound_nodes[history.node_index].input_tensors
