@@ -166,7 +166,10 @@ def of_same_kind(
     is_one = not isinstance(inputs, dict) and not isinstance(outputs, dict)
     if check_kind(model) and (is_one or not _trains_itself(model)):
         kind = type(model)
-    return kind(inputs, outputs, name=model.name)
+    copy = kind(inputs, outputs, name=model.name)
+    if kind is type(model) and _trains_itself(model):
+        copy.go_on_from(model)
+    return copy
 
 
 def check_kind(model: keras.Model) -> bool:

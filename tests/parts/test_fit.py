@@ -148,6 +148,17 @@ def test_a_loaded_model_goes_on(tmp_path):
     assert_all_equal(plain.get_weights(), model.get_weights())
 
 
+def test_what_was_never_trained_is_saved_and_loaded(tmp_path):
+    model = small()
+    for each in (model, rem.compact(model)):
+        assert_all_equal(each.get_weights(), model.get_weights())
+        each.save(tmp_path / "model.keras")
+        loaded = keras.models.load_model(tmp_path / "model.keras")
+        assert_all_equal(loaded.get_weights(), model.get_weights())
+        loaded.compile(run_eagerly=True)
+        loaded.fit(IMAGES[:8], LABELS[:8], verbose=0)
+
+
 def test_copies_keep_what_is_trained():
     model = small()
     model.compile(run_eagerly=True)

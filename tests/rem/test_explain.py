@@ -3,6 +3,7 @@
 import sys
 from types import SimpleNamespace
 
+import keras
 import numpy as np
 import pytest
 
@@ -17,10 +18,15 @@ IMAGES, LABELS, _ = images_of(3)
 
 @pytest.fixture(scope="module")
 def explained():
+    keras.utils.set_random_seed(0)
     model = small()
-    # Something is active, and near to where the classes have it.
-    model.get_layer("part_caps").nothing_conv.bias.assign([-8.0])
-    model.get_layer("class_caps").log_width.assign(3.0)
+    # One type is active, and where a class has it.
+    parts, classes = (
+        model.get_layer(name) for name in ("part_caps", "class_caps")
+    )
+    parts.nothing_conv.bias.assign([-9.0])
+    parts.conv.bias.assign([9.0, 0.0])
+    classes.blueprint.assign(0.0 * classes.blueprint)
     return rem.explain(
         model, IMAGES, labels=[0, 1, None], class_names=["up", "down"]
     )
@@ -42,6 +48,7 @@ def test_it_says_what_the_functions_beneath_it_say(explained):
     assert "(" not in paragraphs[2].split(";")[0]
 
 
+@pytest.mark.slow
 def test_it_draws_shows_and_writes(explained, tmp_path, monkeypatch):
     paths = explained.save(tmp_path / "why.png")
     assert [path.name for path in paths] == [f"why-{k}.png" for k in (1, 2, 3)]

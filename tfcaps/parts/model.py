@@ -74,6 +74,7 @@ class ConstellationModel(keras.Model):
         part_caps(self), class_caps(self)  # or an error
         # A list, of which Keras lets layers be taken out again.
         self._decoders: list[TemplateDecoder] = []
+        self._template_size = 11
         # Of the same layers, and so none of these.
         self._learner = SimpleNamespace(model=None)
         self._is_drawn_at_random = True
@@ -118,15 +119,26 @@ class ConstellationModel(keras.Model):
             self._make_decoder(template_size)
         super().compile(optimizer, loss, metrics=metrics, **kwargs)
 
-    def get_compile_config(self) -> dict[str, Any] | None:
+    def get_compile_config(self) -> dict[str, Any]:
         config = super().get_compile_config()
-        if config is not None:
+        if config:
             config["template_size"] = self._template_size
+            # Of one without variables a file could not be loaded in silence.
+            if not self.optimizer.built:
+                self.optimizer.build(self.trainable_variables)
         return config
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
+
+    def go_on_from(self, model: "ConstellationModel") -> None:
+        """Takes over what another model of the same types draws."""
+        if model.decoder is not None:
+            self._template_size = model.decoder.size
+            self._make_decoder(self._template_size)
+            self._decoders[0].set_weights(model.decoder.get_weights())
+            self._is_drawn_at_random = model._is_drawn_at_random
 
     def _make_decoder(self, size: int) -> None:
         layer: Any = part_caps(self)
