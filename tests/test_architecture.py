@@ -9,15 +9,18 @@ import pytest
 import tfcaps
 
 ROOT = Path(__file__).parents[1]
+# Each may import itself and those before it.
+PACKAGES = (
+    *("tfcaps", "export", "training", "benchmarks", "experiments"),
+    "examples",
+)
 FILES = sorted(
     path.relative_to(ROOT)
-    for folder in ("tfcaps", "training", "export", "benchmarks", "experiments")
+    for folder in PACKAGES
     for path in (ROOT / folder).rglob("*.py")
 )
 TREES = {path: ast.parse((ROOT / path).read_text("utf-8")) for path in FILES}
 
-# Each may import itself and those before it.
-PACKAGES = ("tfcaps", "export", "training", "benchmarks", "experiments")
 TENSORFLOW = {
     "tfcaps/routing/execution.py",
     "tfcaps/routing/loop.py",

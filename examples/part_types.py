@@ -1,8 +1,8 @@
 """Trains networks of parts that are not told how many kinds of parts there are.
 
-python experiments/part_types.py figures --seeds 5 6 7
-python experiments/part_types.py figures_repeated --seeds 5 6 7 --instances 2
-python experiments/part_types.py figures --seeds 5 --images 300
+python -m examples.part_types figures --seeds 5 6 7
+python -m examples.part_types figures_repeated --seeds 5 6 7 --instances 2
+python -m examples.part_types figures --seeds 5 --images 300
 
 Each seed draws images and weights and is trained once, without restarts. A line
 for each is added to results/named_parts/types.jsonl, and types.md made of it.
@@ -10,17 +10,12 @@ for each is added to results/named_parts/types.jsonl, and types.md made of it.
 
 import argparse
 import sys
-from pathlib import Path
 from typing import Any
-
-if __name__ == "__main__":
-    # The repository's own packages, wherever the command is called from.
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import numpy as np
 
 from cli import Parser, UserError
-from experiments import seeds
+from examples import seeds
 
 _ALL = 7200  # images, a tenth of 8,000 being for validation
 _SHIFT = 4  # pixels by which copies of few images are moved, at most

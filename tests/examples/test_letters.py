@@ -4,7 +4,8 @@ import keras
 import numpy as np
 import pytest
 
-from experiments import lines, strokes
+from examples.letters import lines
+from examples.strokes import train as strokes
 from tfcaps import rem
 from tfcaps.shared_parts import SharedParts
 from tfcaps.shared_strokes import SharedStrokes

@@ -1,6 +1,6 @@
 """Measures and draws the named parts of photos, beside a plain linear head.
 
-python experiments/named_photos.py runs/cats-1 runs/cats-2 --to results/photos
+python -m examples.photos runs/cats-1 runs/cats-2 --to results/photos
 
 measures finished runs of `training/run.py --rem --backbone` that differ by
 their seed, writes named_parts.json and .md, and draws ten photos of the first.
@@ -12,15 +12,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":
-    # The repository's own packages, wherever the command is called from.
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
-
 import numpy as np
 from numpy.typing import NDArray
 
 from cli import Parser, check_installed, run_command, start_quietly
-from experiments import seeds
+from examples import seeds
 from markdown_table import table, write_tables
 
 Array = NDArray[Any]
@@ -53,7 +49,7 @@ _RIGHT, _WRONG = 6, 4  # of them are drawn
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = Parser(prog="experiments/named_photos.py", description=__doc__)
+    parser = Parser(prog="examples.photos", description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     parser.add_argument("--to", type=Path, required=True, metavar="FOLDER")
     return parser

@@ -1,6 +1,6 @@
 """Trains networks of strokes, components and characters, and their trees.
 
-python experiments/strokes.py --seeds 1 2 3
+python -m examples.strokes.train --seeds 1 2 3
 
 Labels are characters alone. A line for each seed, which draws images and
 weights, is added to results/named_parts/strokes.jsonl, and strokes.md made of
@@ -13,14 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":
-    # The repository's own packages, wherever the command is called from.
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
-
 import numpy as np
 
 from cli import Parser
-from experiments import seeds
+from examples import seeds
 
 _LAYERS = {"strokes": "components", "components": "class_caps"}
 _FEW = 1500  # images from which strokes are found
@@ -64,7 +60,7 @@ PAGE = seeds.Page(
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = seeds.make_parser("strokes", __doc__)
+    parser = seeds.make_parser("strokes.train", __doc__)
     add = parser.add_argument
     add("--epochs", type=int, default=4)
     add("--samples", type=int, default=6000, help="images, 60 a character")

@@ -1,6 +1,6 @@
 """Measures networks of parts on turned and resized figures.
 
-python experiments/viewpoints.py runs/one/model.keras runs/two/model.keras
+python -m examples.viewpoints runs/one/model.keras runs/two/model.keras
 
 They were trained on upright figures. Each is measured alone and as
 `tfcaps.models.with_viewpoints` makes it, on figures of its own, for the
@@ -14,14 +14,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":
-    # The repository's own packages, wherever the command is called from.
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
-
 import numpy as np
 
 from cli import Parser, UserError, at_least_one, run_command, start_quietly
-from experiments import lines, seeds
+from examples import seeds
+from examples.letters import lines
 from markdown_table import table, write_tables
 
 # Degrees against the clock, and size.
@@ -46,7 +43,7 @@ _COLUMNS = (
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = Parser(prog="experiments/viewpoints.py", description=__doc__)
+    parser = Parser(prog="examples.viewpoints", description=__doc__)
     parser.add_argument("models", nargs="+", type=Path, metavar="FILE.keras")
     parser.add_argument("--samples", type=at_least_one, default=1000)
     parser.add_argument(

@@ -70,7 +70,7 @@ class Page(NamedTuple):
 
 def make_parser(name: str, about: str | None) -> Parser:
     """Returns the parser of a script, which knows seeds and where rows go."""
-    parser = Parser(prog=f"experiments/{name}.py", description=about)
+    parser = Parser(prog=f"examples.{name}", description=about)
     add = parser.add_argument
     add("--seeds", type=int, nargs="+", required=True)
     add("--to", type=Path, default=FOLDER, metavar="FOLDER")

@@ -1,6 +1,6 @@
 """Trains a network of parts on 300 letters of SynDaCaTE's kind.
 
-python experiments/syndacate.py --seeds 1 2 3 4 5
+python -m examples.letters.train --seeds 1 2 3 4 5
 
 Labels are letters alone. A line for each seed, which draws images and weights,
 is added to results/named_parts/syndacate.jsonl, and syndacate.md made of it.
@@ -14,14 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":
-    # The repository's own packages, wherever the command is called from.
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
-
 import numpy as np
 
 from cli import Parser
-from experiments import lines, seeds
+from examples import seeds
+from examples.letters import lines
 
 _RATE, _PLAIN_RATE, _BATCH = 1e-3, 3e-3, 16
 _NEAR = 3.2  # pixels around a part that tell nothing
@@ -67,7 +64,7 @@ PAGE = seeds.Page(
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = seeds.make_parser("syndacate", __doc__)
+    parser = seeds.make_parser("letters.train", __doc__)
     add = parser.add_argument
     add("--epochs", type=int, default=8)
     add("--train", type=int, default=300, help="training images")

@@ -1,6 +1,6 @@
 """Trains networks of named parts on handwritten digits or clothes.
 
-python experiments/mnist.py mnist --seeds 1 --plain --data-dir FOLDER
+python -m examples.handwriting mnist --seeds 1 --plain --data-dir FOLDER
 
 Labels are classes alone. A line for each seed, which draws weights and batches,
 is added to results/named_parts/mnist.jsonl, and mnist.md made of it.
@@ -11,12 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":
-    # The repository's own packages, wherever the command is called from.
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
-
 from cli import Parser
-from experiments import seeds
+from examples import seeds
 
 _BATCH = 64
 _MOST = 500  # test images whose trees are measured
@@ -57,7 +53,7 @@ PAGE = seeds.Page(
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = seeds.make_parser("mnist", __doc__)
+    parser = seeds.make_parser("handwriting", __doc__)
     add = parser.add_argument
     add("data", help="mnist or fashion_mnist")
     add("--epochs", type=int, default=10)

@@ -1,6 +1,6 @@
 """Measures whether networks of parts name the components of kanji.
 
-python experiments/kanji.py --seeds 1 2 3
+python -m examples.kanji.train --seeds 1 2 3
 
 trains as `training/run.py --dataset kanji` does, on fewer images. Labels are
 characters alone. A line for each seed, which draws images and weights, is added
@@ -13,14 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":
-    # The repository's own packages, wherever the command is called from.
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
-
 import numpy as np
 
 from cli import Parser
-from experiments import seeds
+from examples import seeds
 
 _BATCH = 64
 _OTHERS = 5000  # added to the seed of images on which types are named
@@ -61,7 +57,7 @@ PAGE = seeds.Page(
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = seeds.make_parser("kanji", __doc__)
+    parser = seeds.make_parser("kanji.train", __doc__)
     add = parser.add_argument
     add("--samples", type=int, default=14_000, help="a tenth is held out")
     add("--draw", type=Path, metavar="FILE", help="draw fifteen trees")

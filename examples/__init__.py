@@ -1,0 +1,1 @@
+"""Scripts on public names of tfcaps; none is in the wheel."""

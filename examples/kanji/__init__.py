@@ -1,0 +1,1 @@
+"""Kanji, whose components nobody named."""

@@ -1,0 +1,1 @@
+"""Letters of lines, from 300 images."""

@@ -1,0 +1,1 @@
+"""Strokes, components and characters: trees of two layers."""
