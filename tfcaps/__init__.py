@@ -26,4 +26,4 @@ __all__ = [
     "rem",
     "routing",
 ]
-__version__ = "0.2.0"
+__version__ = "0.3.0"
