@@ -202,6 +202,8 @@ def test_loss(row, rng, kinds):
         shape = sizes(rng, 2)
     of_routing = {losses.CouplingLoss: [4], losses.CounterfactualLoss: [3]}
     shape = of_routing.get(row.public_class, shape)
+    if row.public_class is losses.CellLoss:
+        shape = sizes(rng, 2)
     if row.public_class in (losses.CounterfactualLoss, losses.SpreadLoss):
         classes = max(classes, 2)  # one has none to be compared with
     shape = (batch, *shape, classes)
@@ -213,10 +215,14 @@ def test_loss(row, rng, kinds):
         predictions[:, :2] = stands_for * longest[:, None]
     if row.public_class is losses.PresenceLoss:
         predictions = np.clip(np.abs(predictions), 0.0, 1.0)
+    if row.public_class is losses.CellLoss:
+        predictions = np.clip(np.abs(predictions), 0.01, 1.0)
     # Also none of the classes, or several.
     targets = rng.integers(0, 2, size=(batch, classes))
     if row.of == "images":
         targets = filled(one_of(rng, KINDS), shape, rng, largest)
+    elif row.public_class is losses.CellLoss:
+        targets = rng.integers(-1, classes, size=shape[:-1])
     elif rng.integers(2):
         targets = rng.integers(-1, classes + 1, size=batch)
     value = computed(

@@ -235,8 +235,8 @@ class RemSettings:
     levels: int | tuple[int, ...] | str = setting(
         11,
         "levels of the couplings, 2 to 256; or several with commas, one for "
-        "each routed layer; or lowest, at which no model is less right on the "
-        "validation images by over 0.1 %",
+        "each routed layer; or lowest, at which no model loses more than one "
+        "in a thousand right answers on the validation images",
         (2, 256),
         read=_levels,
         metavar="N",

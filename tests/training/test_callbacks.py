@@ -70,7 +70,7 @@ def test_a_back_up_that_was_being_written_does_not_count(tmp_path, monkeypatch):
 
     def fail(self, path):
         if "epoch-3" in str(path):
-            path.write_bytes(b"half a file")
+            path.write(b"half a file")
             raise Stop
         save(self, path)
 

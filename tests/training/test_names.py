@@ -32,7 +32,7 @@ def test_letters_are_compared_and_not_their_form(known, new, tmp_path):
     assert names == (COMPOSED, "tea")
     pictures(tmp_path / "b", new, "tea")
     for classes in (names, (known, "tea")):  # of a run, and of an older one
-        found = explain_job.find([tmp_path / "b"], classes)
+        found, _ = explain_job.find([tmp_path / "b"], classes)
         assert [p.truth for p in found] == [classes[0]] * 3 + ["tea"] * 3
     assert existing(tmp_path / "a" / new / "0-é.png").exists()
     assert existing(tmp_path / "a" / "no" / new) == tmp_path / "a" / "no" / new

@@ -35,7 +35,7 @@ def test_a_report_has_the_trees_of_types():
     assert types.summary() == expected.summary()
     assert report.type_entropy_bits == np.mean(expected.entropy_bits) > 0.3
     assert report.to_dict()["type_entropy_bits"] == report.type_entropy_bits
-    assert "entropy of types" in str(report)
+    assert "entropy, trees by type" in str(report)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ import pytest
 from tests.golden import all_parameter_counts, load
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
 from tfcaps import models, rem
-from tfcaps.rem import magnitude_masks
-from tfcaps.rem.pruning.masks import magnitude_threshold
+from tfcaps.rem.pruning.masks import magnitude_masks, magnitude_threshold
 
 
 def size(weights):
