@@ -54,7 +54,8 @@ _SHELLS = ("", "sh", "bash", "shell", "console")
 _BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.M | re.S)
 _SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 _COMMAND = re.compile(
-    r"\bpython3? (?:-m ((?:benchmarks|examples)[.\w]+)|((?:training|export)/\w+)\.py)(.*)"
+    r"\bpython3? (?:-m ((?:benchmarks|examples)[.\w]+)"
+    r"|((?:training|export)/\w+)\.py)(.*)"
 )
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _DIRECTIVE = re.compile(r"^::: ([\w.]+)\.(\w+)$", re.M)

@@ -51,7 +51,8 @@ def test_a_run_leaves_everything_it_promises(finished):
     assert not [n for n in names if n.startswith((".", "backup"))]
     figures = {p.stem for p in (finished / "figures").iterdir()}
     assert figures == ALWAYS - {"parse_trees_types"} | OF_MODELS | {
-        "tradeoff_levels", "tradeoff_sparsity", "reconstructions", "perturbations",
+        "tradeoff_levels", "tradeoff_sparsity", "reconstructions",
+        "perturbations",
     }  # fmt: skip
     served = list((finished / "served").glob("*/*/saved_model.pb"))
     assert [p.parent.name for p in served] == ["1"]
