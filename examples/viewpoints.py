@@ -1,141 +1,154 @@
-"""Measures networks of parts on turned and resized figures.
+"""Asks a network of upright figures about turned and resized ones.
 
-python -m examples.viewpoints runs/one/model.keras runs/two/model.keras
+python -m examples.viewpoints --seeds 1
 
-They were trained on upright figures. Each is measured alone and as
-`tfcaps.models.with_viewpoints` makes it, on figures of its own, for the
-table of results/named_parts/viewpoints.md, whose words are written by hand.
+A network of parts is trained on upright figures. It knows a figure at any
+place, but at one angle and size. So each image is looked at from 24 directions
+in three sizes: turned back and resized by each, it goes through the network,
+and the view with the most evidence for any class counts. A line for each seed
+is added to results/named_parts/views.jsonl, and views.md made of it.
+
+References:
+    - Ballard, 1981, "Generalizing the Hough transform to detect arbitrary
+      shapes"
 """
 
 import argparse
-import json
+import itertools
 import sys
-import time
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import affine_transform
 
-from cli import Parser, UserError, at_least_one, run_command, start_quietly
+from cli import Parser, at_least_one
 from examples import seeds
-from examples.letters import lines
-from markdown_table import table, write_tables
 
-# Degrees against the clock, and size.
+Array = NDArray[Any]
+
+TURNS, SIZES = 24, (0.75, 1.0, 1.33)
+# Degrees against the clock, and size, at which figures are shown.
 _POSES = (
     *((0, 1.0), (30, 1.0), (45, 1.0), (90, 1.0), (137, 1.0)),
     *((0, 0.7), (0, 0.8), (0, 1.2), (0, 1.4), (40, 0.8), (200, 1.25)),
 )
-_SEED = 900
-_TURNS = 7
-_COLUMNS = (
-    ("degrees", "{angle}"),
-    ("size", "{size}"),
-    ("networks", "{networks}"),
-    ("one view, right, %", "{upright:.1f}"),
-    ("any viewpoint, right, %", "{right:.1f}"),
-    ("worst network, %", "{worst:.1f}"),
-    ("turned back by truth, %", "{oracle:.1f}"),
-    ("off by degrees, median", "{off:.1f}"),
-    ("size found, median", "{found:.2f}"),
+PAGE = seeds.Page(
+    "views",
+    (
+        ("seed", "{seed}"),
+        ("images", "{tested}"),
+        ("degrees", "{angle}"),
+        ("size", "{size}"),
+        ("one view, right, %", "{one_view:.1f}"),
+        ("any view, right, %", "{any_view:.1f}"),
+        ("turned back by truth, %", "{told:.1f}"),
+        ("off by degrees, median", "{off:.1f}"),
+        ("size found, median", "{found:.2f}"),
+    ),
+    lines=lambda row: [{**row, **pose} for pose in row["poses"]],
 )
 
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = Parser(prog="examples.viewpoints", description=__doc__)
-    parser.add_argument("models", nargs="+", type=Path, metavar="FILE.keras")
-    parser.add_argument("--samples", type=at_least_one, default=1000)
-    parser.add_argument(
-        "--to", type=Path, default=seeds.FOLDER, metavar="FOLDER"
-    )
+    parser = seeds.make_parser("viewpoints", __doc__)
+    add = parser.add_argument
+    add("--epochs", type=at_least_one, default=6)
+    add("--images", type=at_least_one, default=8000, help="to be trained on")
+    add("--tested", type=at_least_one, default=500, help="others, at each pose")
     return parser
 
 
-def run(options: argparse.Namespace) -> None:
-    """Measures, and writes the table."""
-    for file in options.models:
-        if not file.is_file():
-            raise UserError(f"there is no file {file}.")
-    start_quietly()
-    measures = [
-        measured(file, _SEED + k, options.samples)
-        for k, file in enumerate(options.models)
-    ]
-    rows = []
-    for (angle, size), *of_pose in zip(
-        _POSES, *(poses for poses, _ in measures), strict=True
-    ):
-        row = {"angle": angle, "size": size, "networks": len(of_pose)}
-        row |= {k: np.mean([each[k] for each in of_pose]) for k in of_pose[0]}
-        row["worst"] = min(each["right"] for each in of_pose)
-        rows.append(row)
-    cost = float(np.mean([cost for _, cost in measures]))
-    options.to.mkdir(parents=True, exist_ok=True)
-    told = json.dumps({"cost": cost, "rows": rows}, indent=1)
-    (options.to / "viewpoints.json").write_text(told + "\n", "utf-8")
-    write_tables(options.to / "viewpoints.md", table(rows, _COLUMNS))
-    print(f"{table(rows, _COLUMNS)}\n{cost:.2f} times the time of one view")
-
-
-def measured(
-    file: Path, seed: int, samples: int
-) -> tuple[list[dict[str, float]], float]:
-    """Returns measures at each pose, and the time over that of one view."""
+def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
+    """Trains a network of one seed, and measures it at each pose."""
     import keras
 
     import tfcaps
-    from training.datasets import load
+    from training.datasets import figures
 
-    network = keras.models.load_model(file)
-    any_view = tfcaps.models.with_viewpoints(network)
-    images, labels = load("figures", None, seed=seed).test.take(slice(samples))
-    rows = []
+    def drawn(count: int, number: int) -> tuple[Array, Array]:
+        (pixels, labels), _ = figures.draw(count, number + 1000 * seed)
+        return (pixels / 255.0).astype("float32"), labels
+
+    images, labels = drawn(options.images, 21)
+    keras.utils.set_random_seed(seed)
+    network = tfcaps.models.constellation_capsnet(
+        images.shape[1:], int(labels.max()) + 1
+    )
+    network.fit(images, labels, 64, options.epochs, verbose=2)
+    images, labels = drawn(options.tested, 22)
+    poses = []
     for angle, size in _POSES:
-        print(f"{file}: {angle} degrees, size {size}", flush=True)
-        turned = posed(images[:], angle, size)
-        back = posed(turned, -angle, 1 / size)
-        found = any_view.predict(turned, verbose=0)
-        _, _, angles, sizes = found["viewpoint"].T
+        shown = posed(images, angle, size)
+        back = posed(shown, -angle, 1 / size)
+        lengths, angles, sizes = any_view(network, shown)
         off = np.abs((angles - angle + 180) % 360 - 180)
-        one_view, turned_back = (
-            seeds.right(network.predict(seen, verbose=0), labels)
-            for seen in (turned, back)
+        one_view, told = (
+            seeds.right(network.predict(some, verbose=0), labels)
+            for some in (shown, back)
         )
-        rows.append(
-            {
-                "upright": one_view,
-                "right": seeds.right(found["lengths"], labels),
-                "oracle": turned_back,
-                "off": float(np.median(off)),
-                "found": float(np.median(sizes)),
-            }
-        )
-    batch = images[:100]
-    times: dict[Any, list[float]] = {network: [], any_view: []}
-    for _ in range(_TURNS + 1):  # the first one compiles
-        for model, of_model in times.items():
-            begun = time.process_time()
-            model.predict_on_batch(batch)
-            of_model.append(time.process_time() - begun)
-    one, many = (np.median(of_model[1:]) for of_model in times.values())
-    return rows, float(many / one)
+        pose = {
+            "angle": angle,
+            "size": size,
+            "one_view": one_view,
+            "any_view": seeds.right(lengths, labels),
+            "told": told,
+            "off": float(np.median(off)),
+            "found": float(np.median(sizes)),
+        }
+        print(pose, flush=True)
+        poses.append(pose)
+    row = {"seed": seed, "epochs": options.epochs, "images": options.images}
+    return {**row, "tested": options.tested, "poses": poses}
 
 
-def posed(images: Any, angle: float, size: float) -> Any:
-    """Returns images turned against the clock and resized about the middle."""
-    from scipy.ndimage import affine_transform
+def any_view(
+    network: Any,
+    images: Array,
+    turns: int = TURNS,
+    sizes: Sequence[float] = SIZES,
+) -> tuple[Array, Array, Array]:
+    """Asks a network what images show at any angle and size.
 
-    # From a pixel of the result to one of the image, rows counting downwards.
-    back = lines.rotation(np.deg2rad(angle)) / size
-    middle = (np.array(images.shape[1:3]) - 1) / 2
-    offset = middle - back @ middle
-    posed = [
-        affine_transform(image, back, offset, order=1, mode="nearest")
-        for image in images[..., 0]
+    Args:
+        network: What `tfcaps.models.constellation_capsnet` returns, trained.
+        images: Array `[n, h, w, c]`.
+        turns: Directions that are tried, the first being upright.
+        sizes: Sizes that are tried, 1 as in training.
+
+    Returns:
+        Lengths `[n, j]`; angles `[n]` in degrees against the clock; and sizes
+        `[n]`, those of the view in which a class has the most evidence.
+    """
+    learner = network.learner()  # gives the evidence too
+    views = [*itertools.product(360.0 / turns * np.arange(turns), sizes)]
+    seen = [
+        learner.predict(posed(images, -angle, 1 / size), verbose=0)
+        for angle, size in views
     ]
-    return np.stack(posed)[..., None]
+    best = np.argmax([x["evidence"].max(axis=1) for x in seen], axis=0)
+    lengths = np.stack([x["lengths"] for x in seen])
+    return lengths[best, np.arange(len(images))], *np.array(views)[best].T
+
+
+def posed(images: Array, angle: float, size: float) -> Array:
+    """Returns images turned against the clock and resized about the middle."""
+    turn = np.deg2rad(angle)
+    # From a pixel of the result to one of the image, rows counting downwards.
+    back = np.eye(4)  # of image, row, column and channel
+    back[1:3, 1:3] = [
+        [np.cos(turn) / size, np.sin(turn) / size],
+        [-np.sin(turn) / size, np.cos(turn) / size],
+    ]
+    middle = (np.array(images.shape) - 1) / 2
+    offset = middle - back @ middle
+    moved: Array = affine_transform(
+        images, back, offset, order=1, mode="nearest"
+    )
+    return moved
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(make_parser(), run))
+    sys.exit(PAGE.main(make_parser(), measured))

@@ -20,7 +20,6 @@ def test_every_network_is_tried():
     functions = dict(inspect.getmembers(models, inspect.isfunction))
     others = {
         "with_decoder",
-        "with_viewpoints",
         "without_spare_types",
         "load_pretrained",
     }

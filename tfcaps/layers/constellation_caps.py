@@ -279,37 +279,27 @@ class ConstellationCaps(ClassCaps):
         self,
         inputs: Tensor,
         activations: Tensor | None = None,
-        shifts: Tensor | None = None,
-        within: Any = None,
     ) -> tuple[Tensor, Any]:
         """Returns the evidence of each class at each place, see the routing.
 
         Args:
             inputs: As in the call.
             activations: As in the call.
-            shifts: Other ones than `shifts`. Defaults to `None`.
-            within: Rows and columns in pixels of the places. Defaults to
-                `None`, those at which the call seeks.
         """
-        votes, present, weights = self._prepared(
-            inputs, activations, shifts, within
-        )
+        votes, present, weights = self._prepared(inputs, activations)
         return self.routing.evidence_map(votes, present, **weights)
 
     def _prepared(
         self,
         inputs: Tensor,
         activations: Tensor | None,
-        other: Tensor | None = None,
-        within: Any = None,
     ) -> tuple[Votes, Tensor, dict[str, Tensor]]:
         """Returns the routing's arguments; activations are `[b, i]`."""
         present = self._present(inputs, activations)
         shifts, weights = self._weights()
-        shifts = shifts if other is None else other
         rows, columns, types = self.children_shape(inputs.shape)
         inputs = ops.reshape(inputs, (-1, rows, columns, types, 2))
-        votes = self._votes(inputs, shifts, weights["slots"], within)
+        votes = self._votes(inputs, shifts, weights["slots"])
         present = ops.reshape(present, (-1, rows * columns, types))
         # Each child may be each of the instances of its type.
         present = ops.tile(present, (1, 1, self.instances))
@@ -339,12 +329,11 @@ class ConstellationCaps(ClassCaps):
         inputs: Tensor,
         transformation: Tensor,
         slots: Any = None,
-        within: Any = None,
     ) -> Votes:
         sides = zip(inputs.shape[1:3], self.offset, strict=True)
         cells = [centres(count, self.stride, first) for count, first in sides]
         edges = [len(c) // _BORDER for c in cells]
-        within = within or [
+        within = [
             c[edge : len(c) - edge]
             for c, edge in zip(cells, edges, strict=True)
         ]

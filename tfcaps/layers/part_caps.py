@@ -153,7 +153,10 @@ class PartCaps(FeatureMapLayer):
         return_presence: bool = False,
         training: bool | None = None,
     ) -> Any:
-        types, nothing = self._logits(inputs)
+        types, nothing = (
+            ops.cast(conv(inputs), "float32")
+            for conv in (self.conv, self.nothing_conv)
+        )
         presence = self._presence(types, nothing)
         odds = types
         if self.exclusive:
@@ -167,23 +170,6 @@ class PartCaps(FeatureMapLayer):
             active = soft + self.hardness * ops.stop_gradient(active - soft)
         outputs = (self.places(presence), active)
         return (*outputs, presence) if return_presence else outputs
-
-    def presence(self, inputs: Tensor) -> Tensor:
-        """Returns the presence of each type, and of nothing, at each place.
-
-        Args:
-            inputs: Feature map `[b, h, w, channels]`.
-
-        Returns:
-            Tensor `[b, h, w, num_types + 1]`, float32.
-        """
-        return self._presence(*self._logits(inputs))
-
-    def _logits(self, inputs: Tensor) -> list[Tensor]:
-        return [
-            ops.cast(conv(inputs), "float32")
-            for conv in (self.conv, self.nothing_conv)
-        ]
 
     def _presence(self, types: Tensor, nothing: Tensor) -> Tensor:
         if self.exclusive:

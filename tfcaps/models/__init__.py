@@ -23,7 +23,6 @@ from tfcaps.models.efficient_capsnet import (
 from tfcaps.models.em_capsnet import em_capsnet
 from tfcaps.models.load_pretrained import load_pretrained
 from tfcaps.models.parts_capsnet import parts_capsnet
-from tfcaps.models.viewpoints import with_viewpoints
 from tfcaps.models.with_decoder import with_decoder
 
 __all__ = [
@@ -42,6 +41,5 @@ __all__ = [
     "multilayer_capsnet",
     "parts_capsnet",
     "with_decoder",
-    "with_viewpoints",
     "without_spare_types",
 ]
