@@ -74,7 +74,7 @@ def make_parser() -> Parser:
         "--leaves", type=int, default=4, help="types that speak for a class"
     )
     parser.add_argument(
-        "--pixels", type=int, default=60, help="photos that are changed"
+        "--pixels", type=int, default=30, help="photos that are changed"
     )
     return parser
 
@@ -142,10 +142,10 @@ def run(options: argparse.Namespace) -> None:
             row.update(ask(data, options.pixels))
         print(json.dumps(row), flush=True)
         rows.append(row)
-    options.to.mkdir(parents=True, exist_ok=True)
-    lines = "".join(json.dumps(row) + "\n" for row in rows)
-    (options.to / "runs.jsonl").write_text(lines)
-    write_tables(options.to / "table.md", summary(rows))
+        options.to.mkdir(parents=True, exist_ok=True)
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (options.to / "runs.jsonl").write_text(lines)
+        write_tables(options.to / "table.md", summary(rows))
 
 
 class Photos:

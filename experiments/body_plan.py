@@ -207,9 +207,13 @@ class Evidence:
         joint = kinds.mean(axis=1) / scales[1]
         norms = [np.sqrt((part**2).sum() / n) for part in (apart, joint)]
         x = np.concatenate([apart / norms[0], joint / norms[1]], axis=1)
-        u, s, v = np.linalg.svd(x, full_matrices=False)
-        model = LogisticRegression(C=30, max_iter=300).fit(u * s, labels)
-        weights = (model.coef_ @ v).T
+        # There are fewer photos than features: in their own coordinates.
+        squares, u = np.linalg.eigh((x @ x.T).astype("f8"))
+        basis = u[:, squares > 1e-6 * squares[-1]]
+        basis = basis / np.sqrt(squares[squares > 1e-6 * squares[-1]])
+        basis = x.T @ basis
+        model = LogisticRegression(C=30, max_iter=300).fit(x @ basis, labels)
+        weights = basis @ model.coef_.T
         own = weights[: count * size].reshape(count, size, -1)
         self.matrices = own / scales[0][..., None] / norms[0]
         shared = weights[count * size :] / scales[1][:, None] / norms[1]
