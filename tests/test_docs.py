@@ -200,11 +200,11 @@ COMPARED = ["README.md"]
 # ----------------------------------------------------------------------- tests
 
 
-def agrees(printed, shown):
+def agrees(printed, shown, tolerance=TOLERANCE):
     """The same words, and numbers within the tolerance."""
     assert _NUMBER.sub("#", printed).split() == _NUMBER.sub("#", shown).split()
     numbers = [[float(n) for n in _NUMBER.findall(t)] for t in (printed, shown)]
-    assert numbers[0] == pytest.approx(numbers[1], **TOLERANCE)
+    assert numbers[0] == pytest.approx(numbers[1], **tolerance)
 
 
 @pytest.mark.parametrize(
