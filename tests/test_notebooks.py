@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.nightly import nightly
 from tests.test_docs import agrees
 
 ROOT = Path(__file__).parents[1]
@@ -65,13 +64,7 @@ def test_there_are_two():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, id=path.stem, marks=nightly if late else ())
-        for path, late in zip(NOTEBOOKS, (False, True), strict=True)
-    ],
-)
+@each_notebook
 def test_notebook_runs_from_top_to_bottom(path, tmp_path):
     script = "\n".join(cells_of(path, "code"))
     (tmp_path / "notebook.py").write_text(script, "utf-8")
