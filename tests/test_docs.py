@@ -34,23 +34,31 @@ PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text("utf-8")
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 }
+OVERVIEW = "docs/api/overview.md"
 MKDOCS = (ROOT / "mkdocs.yml").read_text("utf-8")
 # Where the guide says that the server is.
 SERVER = "http://localhost:8501"
 GRPC_SERVER = "localhost:8500"
 
-# Their code trains or exports; README and the start page remain.
-SLOW = ["docs/api/viz.md"]
+# Their code trains or exports; the start page remains.
+SLOW = ["README.md", "docs/api/viz.md", "docs/research/kanji.md"]
 SLOW += [
     f"docs/guides/{name}.md"
     for name in (
-        *("data", "kanji", "layers", "named_parts", "parse_trees", "photos"),
+        *("data", "layers", "named_parts", "parse_trees", "photos"),
         *("pretrained", "rem", "runtimes", "serve"),
     )
 ]
 
 _PYTHON = ("python", "py")
 _SHELLS = ("", "sh", "bash", "shell", "console")
+_OUTPUT = re.compile(
+    r"^```python\n(?P<code>.*?)^```\n\n```text\n(?P<shown>.*?)^```$",
+    re.M | re.S,
+)
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+# How far a shown number may be off, as trainings differ between processors.
+TOLERANCE = {"rel": 0.05, "abs": 0.05}
 _BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.M | re.S)
 _SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 _COMMAND = re.compile(
@@ -69,6 +77,11 @@ def blocks(text):
 
 def python_of(text):
     return [(code, at) for name, code, at in blocks(text) if name in _PYTHON]
+
+
+def outputs_of(text):
+    """Returns what a page shows below its code, by code."""
+    return {m["code"]: m["shown"] for m in _OUTPUT.finditer(text)}
 
 
 def commands_of(text):
@@ -169,9 +182,8 @@ def _other_formats(folder, rng, stack):
 
 
 GIVEN = {
-    "README.md": _images,
     "docs/api/viz.md": _figures,
-    "docs/guides/kanji.md": _symbols,
+    "docs/research/kanji.md": _symbols,
     "docs/guides/named_parts.md": _figures,
     "docs/guides/parse_trees.md": _finished_run,
     "docs/guides/photos.md": _photos,
@@ -181,7 +193,27 @@ GIVEN = {
 }
 
 
+# What these print is compared with what they show.
+COMPARED = ["README.md"]
+
+
 # ----------------------------------------------------------------------- tests
+
+
+def agrees(printed, shown, tolerance=TOLERANCE):
+    """The same words, and numbers within the tolerance."""
+    assert _NUMBER.sub("#", printed).split() == _NUMBER.sub("#", shown).split()
+    numbers = [[float(n) for n in _NUMBER.findall(t)] for t in (printed, shown)]
+    assert numbers[0] == pytest.approx(numbers[1], **tolerance)
+
+
+@pytest.mark.parametrize(
+    "printed", ["accuracy 0.80\n", "loss 0.94\n", "accuracy 0.94 1\n"]
+)
+def test_another_output_is_noticed(printed):
+    agrees("accuracy 0.93\n", "accuracy 0.94\n")
+    with pytest.raises(AssertionError):
+        agrees(printed, "accuracy 0.94\n")
 
 
 @pytest.fixture
@@ -204,15 +236,19 @@ def quick_and_alone(monkeypatch, two_replicas):
         if python_of(text)
     ],
 )
-def test_code_runs(page, tmp_path, monkeypatch, rng, quick_and_alone):
+def test_code_runs(page, tmp_path, monkeypatch, rng, quick_and_alone, capsys):
     monkeypatch.chdir(tmp_path)
     given = GIVEN.get(page, lambda *_: {})
     with contextlib.ExitStack() as stack:
         names = given(tmp_path, rng, stack)
         namespace = {"__name__": "__main__", **names}
+        shown = outputs_of(PAGES[page]) if page in COMPARED else {}
         for code, line in python_of(PAGES[page]):
+            capsys.readouterr()
             # So that a traceback names the line of the page.
             exec(compile("\n" * line + code, page, "exec"), namespace)
+            if code in shown:
+                agrees(capsys.readouterr().out, shown[code])
 
 
 def test_commands_parse():
@@ -261,3 +297,49 @@ def test_every_public_name_is_documented_where_it_is_defined(name):
     # Two names of one thing, such as FcCaps, need one entry. Types of results
     # are documented too, and not among the public names.
     assert {getattr(part, member) for member in public} <= {*documented}
+
+
+def test_guides_are_short():
+    assert len(PAGES["README.md"].splitlines()) <= 140
+    guides = [t for page, t in PAGES.items() if page.startswith("docs/guides/")]
+    assert sum(len(text.split()) for text in guides) <= 15_000
+
+
+def test_commits_stand_in_research_notes_alone():
+    for page, text in PAGES.items():
+        if not page.startswith("docs/research/"):
+            assert not re.search(r"\bcommit [0-9a-f]{7,}", text), page
+
+
+def test_research_notes_say_when_and_how_to_repeat():
+    for page, text in PAGES.items():
+        if page.startswith("docs/research/") and not page.endswith("index.md"):
+            note = text[: text.index("\n\n", text.index("\n\n") + 2)]
+            assert re.search(r"\b20\d\d\b.*(Repeat|Kept)", note, re.S), page
+
+
+def overview():
+    """Returns the page of all layers, routings, losses, callbacks, networks."""
+    lines = ["# All layers, losses and networks", ""]
+    lines += ["Made from the docstrings by `python -m tests.test_docs`.", ""]
+    for part in ("layers", "routing", "losses", "callbacks", "models"):
+        module = importlib.import_module(f"tfcaps.{part}")
+        page = f"[{part}]({part}.md)"
+        lines += [f"| `tfcaps.{part}`, see {page} | |", "|---|---|"]
+        for name, value in sorted(vars(module).items()):
+            local = getattr(value, "__module__", "").startswith(module.__name__)
+            if part == "routing":  # their tools are no routings
+                local = local and name.endswith("Routing") and name != "Routing"
+            if local and not inspect.ismodule(value) and name[0] != "_":
+                doc = inspect.getdoc(value)
+                lines.append(f"| `{name}` | {doc.splitlines()[0]} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def test_overview_has_every_layer_loss_network_and_routing():
+    assert PAGES[OVERVIEW] == overview()
+
+
+if __name__ == "__main__":
+    (ROOT / OVERVIEW).write_text(overview(), "utf-8")

@@ -49,18 +49,20 @@ def tree_records(
         A dict for each image:
 
         - `class`, `length`, `runner_up`, `runner_up_length` and `margin`, the
-          first length less the second;
+            first length less the second;
         - `width` and `height` of the file;
         - `leaves`, the children in the tree, the strongest first by coupling
-          times activation: the number of the `child`, its `type` and the
-          `name` of it, `coupling`, `activation`, the `place` `[x, y]`, and the
-          `box` that it sees, `[left, top, right, bottom]` as Pillow crops it.
-          A place that is not known is `None`, and so is a box without pixels;
+            times activation: the number of the `child`, its `type` and the
+            `name` of it, `coupling`, `activation`, the `place` `[x, y]`, and
+            the `box` that it sees, `[left, top, right, bottom]` as Pillow crops
+            it. A place that is not known is `None`, and so is a box without
+            pixels;
         - `boxes`, what a box is: the "receptive field" of the child, or the
-          "cell" of the image at its place, if children see all the same or all
-          of the image, see `ReceptiveFields.regions`;
+            "cell" of the image at its place, if children see all the same or
+            all of the image, see `ReceptiveFields.regions`;
         - `blueprint`, where the class has its parts: `type`, `name`, and the
-          `shift` `[x, y]` from the place of the class; `None` if there is none.
+            `shift` `[x, y]` from the place of the class; `None` if there is
+            none.
 
     Raises:
         ValueError: If there is not one size, or frame, for each image, or there
