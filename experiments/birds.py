@@ -62,9 +62,7 @@ _ROWS = (
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = Parser(
-        prog="experiments/birds.py", description=__doc__.splitlines()[0]
-    )
+    parser = Parser(prog="experiments/birds.py", description=__doc__)
     parser.add_argument("photos", type=Path, metavar="PHOTOS.npz")
     parser.add_argument("--cache", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--to", type=Path, required=True, metavar="FOLDER")
@@ -169,9 +167,10 @@ class Photos:
             jpeg, ends = file["jpeg"].tobytes(), file["offsets"]
         self.images = np.empty((len(self.labels), side, side, 3), "u1")
         for k in range(len(self.labels)):
-            photo = Image.open(io.BytesIO(jpeg[ends[k] : ends[k + 1]]))
-            photo = photo.convert("RGB").resize((side, side), Image.BICUBIC)
-            self.images[k] = np.asarray(photo)
+            coded = io.BytesIO(jpeg[ends[k] : ends[k + 1]])
+            photo = Image.open(coded).convert("RGB")
+            size, how = (side, side), Image.Resampling.BICUBIC
+            self.images[k] = np.asarray(photo.resize(size, how))
         self.side = side
         self.ends = names.index(_EYE_OR_CROWN), names.index(_TAIL)
 
