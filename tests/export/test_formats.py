@@ -1,5 +1,6 @@
 """Models in other formats: every network answers as in Keras, broken files."""
 
+import errno
 import sys
 
 import keras
@@ -99,6 +100,16 @@ def test_a_server_is_not_given_what_it_cannot_load(tmp_path):
     with pytest.raises(export.ExportError, match="add savedmodel to the form"):
         export.save(tiny_capsnet(), tmp_path / "m", formats=["litert"])
     assert [path.name for path in (tmp_path / "m").iterdir()] == ["1"]
+
+
+def test_a_full_disk_is_no_fault_of_the_model(tmp_path, monkeypatch):
+    def fail(*args, **options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(keras.Model, "export", fail)
+    with pytest.raises(OSError, match="No space left on device: .*/to/m"):
+        export.save(tiny_capsnet(), tmp_path / "to" / "m", formats=["litert"])
+    assert not (tmp_path / "to").exists()
 
 
 def test_a_model_that_cannot_be_converted_is_one_sentence(

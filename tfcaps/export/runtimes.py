@@ -4,6 +4,7 @@ It needs nothing else of tfcaps, and no Keras.
 """
 
 import contextlib
+import errno
 import io
 import logging
 import warnings
@@ -30,6 +31,8 @@ FORMATS = {
     "openvino": "model.xml",
 }
 _LONGEST = 300  # characters of what a runtime says
+# Errors of the disk, and not of the model.
+_NO_ROOM = (errno.ENOSPC, errno.EFBIG)
 
 
 class ExportError(Exception):
@@ -99,6 +102,8 @@ def one_sentence(form: str, what: str) -> Iterator[None]:
             f'"tfcaps[{form}]"'
         ) from error
     except Exception as error:  # they raise many kinds
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            raise
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ExportError(f"{form}: {what}: {reason[:_LONGEST]}") from error
     finally:

@@ -51,8 +51,10 @@ def publish(
             flush(path)
         target = _rename(staged, base, version)
         flush(base)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(staged, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno is not None:
+            error.filename = error.filename or str(base)
         for path in made:
             with contextlib.suppress(OSError):  # another export may be in it
                 path.rmdir()
