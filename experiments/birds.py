@@ -3,7 +3,7 @@
 python experiments/birds.py birds40.npz --cache CACHE --to results/birds
 
 computes features of tiles once, trains a network of parts for each seed on the
-labels of classes alone, measures it on the test photos, and writes runs.jsonl
+labels of classes alone, measures it on the test photos, and writes seeds.jsonl
 and table.md. Keypoints and boxes are read for measuring only.
 """
 
@@ -142,7 +142,7 @@ def run(options: argparse.Namespace) -> None:
         rows.append(row)
         options.to.mkdir(parents=True, exist_ok=True)
         lines = "".join(json.dumps(row) + "\n" for row in rows)
-        (options.to / "runs.jsonl").write_text(lines)
+        (options.to / "seeds.jsonl").write_text(lines)
         write_tables(options.to / "table.md", summary(rows))
 
 
