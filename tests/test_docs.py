@@ -45,8 +45,8 @@ SLOW = ["README.md", "docs/api/viz.md", "docs/research/kanji.md"]
 SLOW += [
     f"docs/guides/{name}.md"
     for name in (
-        *("data", "layers", "named_parts", "parse_trees", "photos"),
-        *("pretrained", "rem", "runtimes", "serve"),
+        *("data", "layers", "measure", "named_parts", "parse_trees"),
+        *("photos", "pretrained", "prune", "rem", "runtimes", "serve"),
     )
 ]
 
@@ -194,7 +194,7 @@ GIVEN = {
 
 
 # What these print is compared with what they show.
-COMPARED = ["README.md"]
+COMPARED = ["README.md", "docs/guides/measure.md", "docs/guides/prune.md"]
 
 
 # ----------------------------------------------------------------------- tests
