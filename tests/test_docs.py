@@ -303,6 +303,9 @@ def test_guides_are_short():
     assert len(PAGES["README.md"].splitlines()) <= 140
     guides = [t for page, t in PAGES.items() if page.startswith("docs/guides/")]
     assert sum(len(text.split()) for text in guides) <= 15_000
+    for name in ("measure", "prune"):  # without what is printed
+        page = PAGES[f"docs/guides/{name}.md"]
+        assert len(re.sub(r"(?ms)^```text\n.*?^```$", "", page).split()) <= 600
 
 
 def test_commits_stand_in_research_notes_alone():
