@@ -18,6 +18,7 @@ which most of them lie, where the data set knows kinds, or by their numbers.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -73,6 +74,12 @@ def _check(options: argparse.Namespace) -> None:
     for path in options.images:
         if not path.exists():
             raise UserError(f"there is no file {path}.")
+    out = options.out or options.run / "explained"
+    known = next(path for path in (out, *out.parents) if path.exists())
+    if not (known.is_dir() and os.access(known, os.W_OK)):
+        raise UserError(
+            f"nothing can be written to {out}; give another --out FOLDER."
+        )
     check_installed(data="PIL", viz="matplotlib")
 
 

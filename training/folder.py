@@ -163,7 +163,7 @@ class RunFolder:
         return read_model(path)
 
     def save_data(self, name: str, classes: Sequence[str]) -> None:
-        """Writes `data.json`, which says what the classes are.
+        """Writes `data.json`, which says what classes are, unless it is there.
 
         Raises:
             UserError: If it says something else already: labels would be wrong.
@@ -176,6 +176,7 @@ class RunFolder:
                     f"classes, {', '.join(known)}; now {name} has "
                     f"{', '.join(classes)}. Give it the data that it had."
                 )
+            return
         self.write_json("data.json", {"name": name, "classes": list(classes)})
 
     def class_names(self) -> list[str]:

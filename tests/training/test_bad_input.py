@@ -120,7 +120,7 @@ FLAGS = [
     ("run --resume --out done --epochs 9", "has epochs=2, not 9"),
     ("explain own.png", "required: --run"),
     ("explain --run done nowhere.png", "nowhere.png"),
-    ("explain --run done own.png --out own.png", "own.png"),
+    ("explain --run done own.png --out own.png/x", "give another --out"),
     ("experiments table_9 --seeds -1", "is not a whole number from 0"),
     ("tables --to s.jsonl exported", "exported"),
     ("tables --to s.jsonl done own.png", "own.png"),

@@ -180,8 +180,11 @@ def test_what_is_finished_is_not_done_again(
     )
     monkeypatch.setattr(results, "_export", lambda *_: done.append("exports"))
     before = json.loads((path / "rem.json").read_text())
+    files = {each: each.stat().st_mtime_ns for each in path.rglob("*.json")}
     printed = command("--resume", "--out", path)
     assert done == again
+    if not lost:  # also where nothing can be written
+        assert files == {each: each.stat().st_mtime_ns for each in files}
     assert json.loads((path / "rem.json").read_text()) == before
     assert "| REM" in printed and not list(path.glob("measured-*"))
 
