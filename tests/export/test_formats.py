@@ -102,12 +102,25 @@ def test_a_server_is_not_given_what_it_cannot_load(tmp_path):
     assert [path.name for path in (tmp_path / "m").iterdir()] == ["1"]
 
 
-def test_a_full_disk_is_no_fault_of_the_model(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError(errno.ENOSPC, "No space left"), "No space left"),
+        (
+            RuntimeError("basic_ios::clear: iostream error"),
+            "is the disk full.*",
+        ),
+    ],
+    ids=["python", "c++"],
+)
+def test_a_full_disk_is_no_fault_of_the_model(
+    tmp_path, monkeypatch, error, told
+):
     def fail(*args, **options):
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise error
 
     monkeypatch.setattr(keras.Model, "export", fail)
-    with pytest.raises(OSError, match="No space left on device: .*/to/m"):
+    with pytest.raises(OSError, match=f"{told}: .*/to/m"):
         export.save(tiny_capsnet(), tmp_path / "to" / "m", formats=["litert"])
     assert not (tmp_path / "to").exists()
 

@@ -33,6 +33,7 @@ FORMATS = {
 _LONGEST = 300  # characters of what a runtime says
 # Errors of the disk, and not of the model.
 _NO_ROOM = (errno.ENOSPC, errno.EFBIG)
+_NOT_WRITTEN = "iostream error"  # what C++ says, whatever the reason
 
 
 class ExportError(Exception):
@@ -104,6 +105,9 @@ def one_sentence(form: str, what: str) -> Iterator[None]:
     except Exception as error:  # they raise many kinds
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
             raise
+        if _NOT_WRITTEN in str(error):
+            told = "a file cannot be written; is the disk full?"
+            raise OSError(errno.EIO, told) from error
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ExportError(f"{form}: {what}: {reason[:_LONGEST]}") from error
     finally:
