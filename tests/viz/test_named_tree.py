@@ -140,9 +140,13 @@ def test_it_is_said_whether_the_class_needs_its_tree(drawn):
     assert written.count("answer changes") == 1
     assert written.count("answer stays") == 1
     assert written.count("blue car") == written.count("red car") == 3
-    shorter = [LENGTHS[0], [0.1, 0.4], LENGTHS[2]]  # less than half as long
-    drawing = viz.named_tree(IMAGE, tree_of([[5, 5]], [0], [1]), shorter)
-    assert "stays, shorter" in texts(drawing)
+    for without, told in {
+        (0.1, 0.4): "stays, shorter",  # less than half as long
+        (0.0, 0.0): "no answer",
+    }.items():
+        given = [LENGTHS[0], without, LENGTHS[2]]
+        drawing = viz.named_tree(IMAGE, tree_of([[5, 5]], [0], [1]), given)
+        assert told in texts(drawing)
 
 
 def test_without_blueprint_and_names_lines_lead_to_the_class(rng):

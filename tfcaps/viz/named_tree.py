@@ -381,6 +381,8 @@ def _draw_lengths(
             told = "answer stays" if stays else "answer changes"
             if stays and lengths[n].max() < _HALF * lengths[0, predicted]:
                 told = "stays, shorter"  # there is no room for more
+            if not lengths[n].any():  # the first one is none that it gives
+                told, stays = "no answer", False
             tint = "#0072B2" if stays else "#B34700"
             small.set_xlabel(told, color=tint, fontsize=8, weight="bold")
         _draw_bars(bars, lengths[n], classes, predicted)
