@@ -90,7 +90,11 @@ def read_picture(path: Path, shape: Sequence[int]) -> Array:
     rows, columns, channels = shape
     try:
         with Image.open(path) as picture:
-            upright = ImageOps.exif_transpose(picture).convert("RGBA")
+            upright = ImageOps.exif_transpose(picture)
+            if upright.mode[0] == "I":  # Pillow would cut 16 bits off at 255
+                deep = np.asarray(upright).astype(np.int64)
+                upright = Image.fromarray(((deep + 128) // 257).astype("uint8"))
+            upright = upright.convert("RGBA")
     except (OSError, ValueError, SyntaxError) as error:  # broken files
         raise UserError(f"{path} cannot be used: {error}") from error
     ground = Image.new("RGBA", upright.size, "white")

@@ -113,10 +113,12 @@ def test_other_signatures_are_told(networks, url, work, capsys):
 
 
 @pytest.mark.parametrize("shape", [(8, 8, 1), (6, 9, 3), (40, 50, 3)])
-@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L"])
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "I;16"])
 def test_pictures_become_what_they_are_in_training(work, rng, shape, mode):
-    depth = {"L": (), "RGB": (3,), "RGBA": (4,)}[mode]
-    picture = Image.fromarray(rng.integers(0, 256, (20, 30, *depth), np.uint8))
+    depth = {"RGB": (3,), "RGBA": (4,)}.get(mode, ())
+    kind = np.uint16 if mode == "I;16" else np.uint8
+    most = np.iinfo(kind).max
+    picture = Image.fromarray(rng.integers(0, most, (20, 30, *depth), kind))
     assert picture.mode == mode
     turned = Image.Exif()
     turned[274] = 6  # the camera was held upright
