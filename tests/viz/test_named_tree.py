@@ -119,7 +119,7 @@ def test_types_of_the_tree_come_first():
 def test_a_length_is_said_to_be_what_it_is(drawn):
     told = " ".join(texts(drawn)[1].split())
     assert "length is 0.90, a margin of 0.80 to the next class, red car" in told
-    assert "the share of its parts that was found, and no probability" in told
+    assert "the share of its parts that are where it looks for them," in told
     drawing = viz.named_tree(IMAGE, TREE, LENGTHS, name="a\n$_$.jpg", aspect=2)
     head, told = texts(drawing)[:2]
     assert head == "The network names a $_$.jpg: 1"

@@ -219,9 +219,9 @@ def _how_clear(tree: Trees, classes: Sequence[str], has_parts: bool) -> str:
             f", a margin of {margin_text(length, other)} to the next class, "
             f"{_short(classes[second], _LETTERS)}"
         )
-    what = (
-        "the share of its parts that was found" if has_parts else "from 0 to 1"
-    )
+    what = "from 0 to 1"
+    if has_parts:
+        what = "the share of its parts that are where it looks for them"
     return f"{text}. A length is {what}, and no probability."
 
 
