@@ -456,6 +456,33 @@ def calls_of(
     return clone_with_call(model, record, inputs), calls
 
 
+def matrix_between(start: Tensor, end: Tensor) -> str | None:
+    """Returns the name of a layer with a weight matrix between two tensors.
+
+    Both are symbolic tensors of one model. `None` if there is no such layer.
+    """
+    source = start._keras_history[:2]
+    known: dict[Any, tuple[bool, str | None]] = {}
+
+    def followed(tensor: Tensor) -> tuple[bool, str | None]:
+        """Tells whether a tensor depends on the start, and the layer if so."""
+        operation, index = call = tensor._keras_history[:2]
+        if call == source:
+            return True, None
+        if call not in known:
+            node = operation._inbound_nodes[index]
+            before = [followed(x) for x in node.input_tensors]
+            names = [name for depends, name in before if depends]
+            weights = getattr(operation, "weights", ())
+            if names and any(len(w.shape) > 1 for w in weights):
+                names.append(operation.name)
+            found = next((name for name in names if name), None)
+            known[call] = bool(names), found
+        return known[call]
+
+    return followed(end)[1]
+
+
 def split(
     model: keras.Model, layer: keras.layers.Layer
 ) -> tuple[keras.Model, keras.Model]:

@@ -26,6 +26,12 @@ def more_classes():
     return keras.Model(network.input, layers.Dense(5)(network.output))
 
 
+def mixed_classes():
+    network = tiny_capsnet()
+    mixed = layers.Softmax()(layers.Dense(3, name="mixing")(network.output))
+    return keras.Model(network.input, mixed)
+
+
 def two_inputs():
     network = tiny_capsnet()
     context = keras.Input((3,), name="context")
@@ -66,6 +72,7 @@ WEIGHTS = {
 CASES = [
     *((two_views, call, "must be called once in .* 2 calls") for call in TREES),
     *((more_classes, call, "5 outputs and 3 capsules") for call in TREES),
+    *((mixed_classes, call, "'mixing' mixes from") for call in TREES),
     *((two_inputs, call, "must depend on its images alone") for call in TREES),
 ]
 

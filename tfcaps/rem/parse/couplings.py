@@ -19,6 +19,7 @@ from tfcaps.graphs import (
     keep_pruned,
     last_routed_layer,
     makes_classes,
+    matrix_between,
     of_same_kind,
     pick_tensor,
     routed_layers,
@@ -206,6 +207,12 @@ def shown_outputs(
             f"its last routed layer. Received: {lengths.shape[1]} outputs and "
             f"{math.prod(sizes)} capsules. End the network with capsules for "
             "the classes, and `tfcaps.layers.Length`."
+        )
+    elif mixing := matrix_between(shown["poses"], lengths):
+        raise ValueError(
+            f"The outputs of {model.name!r} must be one for each capsule of "
+            "its last routed layer, each of its own capsule. Received: outputs "
+            f"that {mixing!r} mixes from all capsules. Leave it out."
         )
     return {"lengths": lengths, **shown}
 
