@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from tfcaps.graphs import (
     check_called_once,
     check_unquantized,
-    cut,
     encoder,
     keep_pruned,
     routed_layers,
@@ -31,7 +30,12 @@ from tfcaps.rem.evaluation.saliency_checks import SaliencyChecks
 from tfcaps.rem.finite import check_weights
 from tfcaps.rem.labels import class_of_each
 from tfcaps.rem.multiply_adds import UnknownSizeError, multiply_adds
-from tfcaps.rem.parse.couplings import Levels, layer_levels, quantize_couplings
+from tfcaps.rem.parse.couplings import (
+    Levels,
+    cut_below_rounding,
+    layer_levels,
+    quantize_couplings,
+)
 from tfcaps.rem.parse.dictionary import CouplingDictionary
 from tfcaps.rem.parse.trees import TreeNetwork, Trees
 from tfcaps.rem.pruning.masks import count_parameters, sparsity
@@ -417,10 +421,9 @@ class Evaluator:
         layers = routed_layers(self.model)
         check_called_once(self.model, layers[-1])
         self.mode = check_mode(mode)
-        # What no rounding changes is computed once.
         names = layer_levels(layers, levels, most=256)  # keys are bytes
-        lowest = next((x for x in layers if x.name in names), layers[-1])
-        self._below, self._above = cut(self.model, lowest, first=True)
+        # What no rounding changes is computed once.
+        self._below, self._above = cut_below_rounding(self.model)
         self._rounding = quantize_couplings(self._above, levels, mode=mode)
         self._plain = TreeNetwork(self._above, mode)
         self._rounded = TreeNetwork(self._rounding, mode)

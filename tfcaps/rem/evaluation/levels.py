@@ -7,11 +7,16 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfcaps.graphs import cut, encoder, keep_pruned, routed_layers
+from tfcaps.graphs import encoder, keep_pruned, routed_layers
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
 from tfcaps.rem.finite import check_weights
 from tfcaps.rem.labels import class_of_each
-from tfcaps.rem.parse.couplings import Levels, layer_levels, quantize_couplings
+from tfcaps.rem.parse.couplings import (
+    Levels,
+    cut_below_rounding,
+    layer_levels,
+    quantize_couplings,
+)
 from tfcaps.rem.parse.dictionary import CouplingDictionary
 from tfcaps.rem.parse.trees import TreeNetwork
 
@@ -176,11 +181,7 @@ def _networks(
     routed_layers(model)  # their absence is the clearer error
     keep_pruned(model)
     check_weights(model.weights)
-    model = encoder(model)
-    layers = routed_layers(model)
-    names = layer_levels(layers, 2)
-    lowest = next((x for x in layers if x.name in names), layers[-1])
-    below, above = cut(model, lowest, first=True)
+    below, above = cut_below_rounding(encoder(model))
     rounded = [quantize_couplings(above, each, mode=mode) for each in levels]
     networks = [TreeNetwork(each, mode) for each in (above, *rounded)]
     for part in (below, *(network.model for network in networks)):

@@ -13,6 +13,7 @@ from tfcaps.graphs import (
     check_kind,
     clone_with_call,
     copied,
+    cut,
     encoder,
     functional,
     is_routed,
@@ -65,6 +66,16 @@ def layer_levels(
         for name, count in zip(names, each, strict=False)
         if count is not None
     }
+
+
+def cut_below_rounding(
+    network: keras.Model,
+) -> tuple[keras.Model, keras.Model]:
+    """Returns the part of a network that no rounding changes, and the rest."""
+    layers = routed_layers(network)
+    names = layer_levels(layers, 2)
+    lowest = next((x for x in layers if x.name in names), layers[-1])
+    return cut(network, lowest, first=True)
 
 
 def quantize_couplings(
