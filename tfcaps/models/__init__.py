@@ -5,6 +5,7 @@ from tfcaps.models.backbone import (
     backbone_constellation_capsnet,
     backbone_parts_capsnet,
 )
+from tfcaps.models.body_plan_capsnet import body_plan_capsnet
 from tfcaps.models.constellation_capsnet import (
     constellation_capsnet,
     without_spare_types,
@@ -30,6 +31,7 @@ __all__ = [
     "backbone_capsnet",
     "backbone_constellation_capsnet",
     "backbone_parts_capsnet",
+    "body_plan_capsnet",
     "constellation_capsnet",
     "deepcaps",
     "dr_capsnet",

@@ -104,11 +104,13 @@ def of_layer(layer: Any, shape: Shape) -> int | None:
 
     `None` if it has weight matrices and is of a kind unknown here.
     """
-    if (inside := getattr(layer, "equivalent_layers", None)) is not None:
+    told = getattr(layer, "multiply_adds", None)
+    inside = getattr(layer, "equivalent_layers", None)
+    if told is None and inside is not None:
         counts = [of_layer(part, shape) for part in inside]
         return None if None in counts else sum(count or 0 for count in counts)
     count = next((c for kind, c in _COUNTS if isinstance(layer, kind)), None)
-    if (told := getattr(layer, "multiply_adds", None)) is not None:
+    if told is not None:
         count = _told_by(told)
     if count is None:
         weights = getattr(layer, "weights", ())  # operations have none
