@@ -42,6 +42,8 @@ _SAMPLE = 15_000  # places on which components are fitted
 UNITS = 512  # of the network that tells types
 _ROUNDS = 12  # of the estimation of plans
 _LEAST_SPREAD = 0.1  # of a part in its plan
+_ROBUST = 4  # rounds, in which those far off lose their weight
+_THERE = 0.5  # a part that is so active is there
 
 
 class Frames(NamedTuple):
@@ -343,8 +345,9 @@ class Plans(NamedTuple):
     Attributes:
         places: Rows and columns, `[p, t, 2]`, in the mean size of an object.
         spreads: Deviations of parts from there, `[p, t]`.
-        error: Mean distance, in held-out photos, of a part from where the
-            others have it by the plan, as a share of the image's side.
+        error: Median distance, in held-out photos, of a part from where the
+            others have it by the plan, as a share of the image's side; the
+            mean over types.
     """
 
     places: Array
@@ -391,8 +394,8 @@ def plans_of(
         others = np.where(np.arange(places.shape[1]) == t, 0.0, active[held])
         expected = _frame(places[held], others, plans, spreads)[4][:, t]
         apart = np.linalg.norm(expected - places[held, t], axis=-1)
-        errors.append(np.average(apart, weights=active[held, t] + 1e-9))
-    return Plans(plans, spreads, float(np.mean(errors)) / side)
+        errors.append(np.median(apart[active[held, t] > _THERE], axis=0))
+    return Plans(plans, spreads, float(np.nanmean(errors)) / side)
 
 
 def _frame(*tensors: Array) -> tuple[Array, ...]:
@@ -408,12 +411,13 @@ def _means(
     for k in range(count):
         own = used & (number == k)
         own = own if own.sum() > 1 else used
-        weights = active[own] + 1e-6
-        mean = np.average(
-            turned[own], axis=0, weights=np.repeat(weights[..., None], 2, -1)
-        )
-        apart = np.sum((turned[own] - mean) ** 2, axis=-1)
-        spread = np.sqrt(np.average(apart, axis=0, weights=weights) / 2)
+        weights = fits = active[own] + 1e-6
+        for _ in range(_ROBUST):
+            mean = np.einsum("nt,ntd->td", fits, turned[own])
+            mean = mean / fits.sum(axis=0)[:, None]
+            apart = np.sum((turned[own] - mean) ** 2, axis=-1)
+            spread = np.sqrt([np.median(x) / 1.39 for x in apart.T])
+            fits = weights / (1 + apart / (spread**2 + 1e-9))
         mean = mean - mean.mean(axis=0)
         size = np.sqrt((mean**2).sum(axis=-1).mean()) + 1e-9
         plans.append(mean / size)

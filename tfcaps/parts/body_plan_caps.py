@@ -15,6 +15,8 @@ from tfcaps.routing import MeanShiftRouting
 # What a leaf must say for a class to be in its tree, in nats.
 _ORPHAN = 0.1
 _LEAST = 1e-6
+# Of the weights of parts by how well they fit.
+_ROUNDS = 3
 # Row, column and presence of a pose, before its votes.
 _PLACE = 3
 
@@ -42,8 +44,9 @@ def frame_of(
 ) -> Frame:
     """Returns the frame in which the places of parts agree best with a plan.
 
-    For each plan, and its mirror image, place and size of least squares; of
-    these the likeliest.
+    For each plan, and its mirror image, place and size are those of least
+    squares, in which parts that stand far off lose their weight; of these
+    frames it is the likeliest, by a distribution with heavy tails.
 
     Args:
         places: Rows and columns of parts, `[b, t, 2]`.
@@ -57,19 +60,24 @@ def frame_of(
     both = ops.concatenate([plans, mirrored], axis=0)
     spread = ops.concatenate([spreads, spreads], axis=0)
     sure = ops.expand_dims(weights, 1) / spread**2  # [b, 2 p, t]
-    share = sure / (ops.sum(sure, -1, keepdims=True) + _LEAST)
-    share = ops.expand_dims(share, -1)
     at = ops.expand_dims(places, 1)
-    middle = ops.sum(share * at, 2, keepdims=True)
-    origin = ops.sum(share * both, 2, keepdims=True)
-    own, seen = both - origin, at - middle
-    size = ops.sum(share * own * seen, (2, 3), keepdims=True) / (
-        ops.sum(share * own**2, (2, 3), keepdims=True) + _LEAST
-    )
-    size = ops.maximum(size, 1.0)
-    apart = ops.sum((seen - size * own) ** 2, -1)  # [b, 2 p, t]
-    wide = spread * size[..., 0]
-    cost = 0.5 * apart / wide**2 + 2.0 * ops.log(wide)
+    fits: Any = 1.0
+    for _ in range(_ROUNDS):
+        share = sure * fits
+        share = share / (ops.sum(share, -1, keepdims=True) + _LEAST)
+        share = ops.expand_dims(share, -1)
+        middle = ops.sum(share * at, 2, keepdims=True)
+        origin = ops.sum(share * both, 2, keepdims=True)
+        own, seen = both - origin, at - middle
+        size = ops.sum(share * own * seen, (2, 3), keepdims=True) / (
+            ops.sum(share * own**2, (2, 3), keepdims=True) + _LEAST
+        )
+        size = ops.maximum(size, 1.0)
+        wide = spread * size[..., 0]
+        apart = ops.sum((seen - size * own) ** 2, -1) / wide**2
+        # A part that is far from its place has little weight.
+        fits = 1.0 / (1.0 + apart)
+    cost = 1.5 * ops.log(1.0 + apart) + 2.0 * ops.log(wide)
     cost = ops.sum(ops.expand_dims(weights, 1) * cost, -1)
     best = ops.one_hot(ops.argmin(cost, -1), 2 * count, dtype="float32")
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from tfcaps import graphs
 from tfcaps.layers import PartCaps
-from tfcaps.layers.part_caps import SPARE_BIAS
 from tfcaps.parts import body_plan
 from tfcaps.parts.body_plan_caps import (
     BodyPlanCaps,
@@ -115,9 +114,7 @@ class BodyPlanModel(keras.Model):
                 f"validation_split={validation_split}."
             )
         with tempfile.TemporaryDirectory() as folder:
-            maps = self._maps(
-                x, Path(cache or folder), batch_size, verbose not in (0, "0")
-            )
+            maps = self.maps(x, cache or folder, batch_size, bool(verbose))
             self._estimate(maps, labels, validation_split, seed)
         history = keras.callbacks.History()
         history.set_model(self)
@@ -127,10 +124,29 @@ class BodyPlanModel(keras.Model):
         self.history = history
         return history
 
-    def _maps(
-        self, images: Any, folder: Path, size: int, verbose: bool
+    def maps(
+        self,
+        images: Any,
+        folder: str | Path,
+        batch_size: int = 4,
+        verbose: int = 0,
     ) -> dict[str, Array]:
-        """Returns the maps of whole images and of windows, float16."""
+        """Returns the backbone's features of images, computed once.
+
+        Args:
+            images: Images, as in `fit`.
+            folder: Where they are kept, in float16.
+            batch_size: Int. Images at once. Defaults to `4`.
+            verbose: 0 or 1. Show progress. Defaults to `0`.
+
+        Returns:
+            `local`, what windows show, `[n, h, w, d]`, and `deep` and `middle`,
+            the maps of whole images.
+
+        Raises:
+            ValueError: If the folder has those of another number of images.
+        """
+        folder, size = Path(folder), batch_size
         layer = next(x for x in self.layers if hasattr(x, "whole"))
         front, _ = graphs.split(self, layer)
         whole = layer.whole()
