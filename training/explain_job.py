@@ -18,7 +18,7 @@ from tfcaps import rem, viz
 from tfcaps.files import write_atomically
 from tfcaps.rem.parse.records import length_meaning, margin_text
 from tfcaps.viz.letters import one_line
-from training import images as pixels
+from training import pictures as picture_files
 from training.batches import Batches
 from training.figures import (
     TEXTS,
@@ -27,7 +27,7 @@ from training.figures import (
     names_of_types,
 )
 from training.folder import RunFolder
-from training.images import Array, Images
+from training.images import Array, Images, resize
 from training.names import as_text
 
 # Pictures that are drawn; more would be too small to read.
@@ -152,8 +152,10 @@ def find(
             found.setdefault(path, Picture(path, as_text(path.name)))
             continue
         folders = [path, *sorted(p for p in path.rglob("*") if p.is_dir())]
-        inside = [file for one in folders for file in pixels.files_in(one)]
-        told = pixels.unread_in(*folders)
+        inside = [
+            file for one in folders for file in picture_files.files_in(one)
+        ]
+        told = picture_files.unread_in(*folders)
         if not inside:
             why = f": {told}" if told else "."
             raise UserError(f"there is no picture in the folder {path}{why}")
@@ -189,7 +191,7 @@ def read(
     readable, taken, resized, left_out = [], [], [], []
     for picture in pictures:
         try:
-            image = pixels.read(picture.path, _MODES[channels])
+            image = picture_files.read(picture.path, _MODES[channels])
         except UserError as error:
             if not skip_broken:
                 raise UserError(
@@ -204,7 +206,7 @@ def read(
                 f"{columns}x{rows} pixels, width by height"
             )
         image = image.reshape(1, height, width, channels)
-        taken.append(pixels.resize(image, (rows, columns)))
+        taken.append(resize(image, (rows, columns)))
         readable.append(picture._replace(size=(height, width)))
     if not readable:
         raise UserError(

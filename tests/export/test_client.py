@@ -22,7 +22,8 @@ from tfcaps.export import serving
 from tfcaps.export.networks import write_saved_model
 from tfcaps.export.pixels import pixels_of
 from tfcaps.rem import explanation
-from training import images
+from training import pictures
+from training.images import resize
 
 pytestmark = pytest.mark.usefixtures("no_proxy")
 
@@ -124,9 +125,9 @@ def test_pictures_become_what_they_are_in_training(work, rng, shape, mode):
     turned[274] = 6  # the camera was held upright
     picture.save("turned.png", exif=turned)
     sent = client.read_picture(Path("turned.png"), shape)
-    wanted = images.read(Path("turned.png"), {1: "L", 3: "RGB"}[shape[2]])
+    wanted = pictures.read(Path("turned.png"), {1: "L", 3: "RGB"}[shape[2]])
     assert wanted.shape[:2] == (30, 20)
-    wanted = images.resize(wanted.reshape(1, 30, 20, -1), shape[:2])[0]
+    wanted = resize(wanted.reshape(1, 30, 20, -1), shape[:2])[0]
     np.testing.assert_array_equal(sent, wanted)
 
 
