@@ -63,6 +63,7 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     import tfcaps
     from training import results
     from training.datasets import load
+    from training.sample import Sample
 
     keras.utils.set_random_seed(seed)
     data = load(options.data, None, seed=seed)
@@ -90,7 +91,7 @@ def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
         callbacks=[schedule],
         verbose=0,
     )
-    named = results.measure_parts(network, data)
+    named = results.measure_parts(network, Sample(data))
     if named is None or named.found_once is None or named.own is None:
         raise UserError(f"{options.data} has no parts that are known.")
     lengths = network.predict(data.test.images[:], verbose=0)

@@ -231,9 +231,9 @@ def test_pictures_of_kinds_that_are_not_read_are_told(photos, tmp_path, suffix):
 
 def test_pictures_get_the_sides_and_channels_of_the_network(photos):
     picture = explain_job.Picture(photos / "ant" / "0.png", "0.png")
-    readable, read, _ = explain_job.read([picture], (6, 9, 3))
+    readable, images, _ = explain_job.read([picture], (6, 9, 3))
     assert readable == [picture._replace(size=(9, 12))]
-    [image] = read.pixels
+    [image] = images.pixels
     grey = read(picture.path)[None, ..., None]
     wanted = resize(np.repeat(grey, 3, axis=-1), (6, 9))[0]
     np.testing.assert_array_equal(image, wanted)

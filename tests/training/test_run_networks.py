@@ -93,7 +93,7 @@ def test_decoder_is_drawn_and_left_out_of_serving(finished):
 def with_decoder(run, name):
     """Returns the model that decodes, which a run left with its pictures."""
     names = {path.stem for path in (run / "figures").iterdir()}
-    assert {"reconstructions", "perturbations"} <= names
+    assert "reconstructions" in names
     decoded = keras.models.load_model(run / f"{name}.keras")
     images = np.zeros((2, 8, 8, 1), "float32")
     outputs = decoded.predict({"images": images, "labels": None}, verbose=0)
