@@ -27,6 +27,10 @@ from training import devices
 from training.configs import Config, config_from, settings_of
 from training.names import as_text
 
+fcntl: Any = None
+if os.name != "nt":
+    import fcntl
+
 NAMES = "names.json"
 _PACKAGES = (
     "keras numpy tensorflow tensorflow-cpu tensorflow-model-optimization "
@@ -90,12 +94,20 @@ class RunFolder:
         Raises:
             UserError: If another process holds it.
         """
-        with _locked(self.path / "config.json") as is_free:
-            if not is_free:
+        path = self.path / "config.json"
+        # File systems on a network lock only what may be written.
+        mode = "r+b" if os.access(path, os.W_OK) else "rb"
+        with open(path, mode) as file:
+            try:
+                if fcntl is not None:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
                 raise UserError(
                     f"another process is working on the run in {self.path}; "
                     "wait until it ends, or stop it."
-                )
+                ) from error
+            except OSError:
+                pass  # a file system without locks
             for leftover in list(self.path.rglob(".*-*")):
                 if _LEFTOVER.fullmatch(leftover.name):
                     shutil.rmtree(leftover, ignore_errors=True)
@@ -128,10 +140,10 @@ class RunFolder:
                     f"have {', '.join(missing)}; use that, which "
                     "environment.json names."
                 )
-            begun = keras.backend.backend()
+            here = begun = keras.backend.backend()
             if about.exists():
                 begun = json.loads(about.read_text("utf-8"))["backend"]
-            if begun != keras.backend.backend():
+            if begun != here:
                 raise UserError(
                     f"the run in {path} was begun on {begun}, where random "
                     f"numbers differ; set KERAS_BACKEND={begun}."
@@ -350,29 +362,6 @@ def _rename(staged: Path, path: Path) -> bool:
         if not path.exists():
             raise
     return False  # another run was quicker
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[bool]:
-    """Locks a file, and gives whether no other process has locked it."""
-    if os.name == "nt":
-        yield True
-        return
-    import fcntl
-
-    # File systems on a network lock only what may be written.
-    mode = os.O_RDWR if os.access(path, os.W_OK) else os.O_RDONLY
-    descriptor, is_free = os.open(path, mode), True
-    try:
-        # A file system without locks raises another error.
-        with contextlib.suppress(OSError):
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                is_free = False
-        yield is_free
-    finally:
-        os.close(descriptor)
 
 
 def environment() -> dict[str, Any]:
