@@ -38,43 +38,43 @@ Figures = list[tuple[Path, str, str]]  # PNG file, heading, caption
 
 
 class Picture(NamedTuple):
-    """A file: a name that no other has, and its class if that is known.
+    """A file, and what the network says of it.
 
-    Its size is rows and columns, upright, before it is resized.
+    Attributes:
+        path: Where it is.
+        name: One that no other has.
+        truth: Its class, if that is known.
+        size: Rows and columns, upright, before it is resized.
+        record: The answer, see `rem.tree_records`.
     """
 
     path: Path
     name: str
     truth: str | None = None
     size: tuple[int, int] = (0, 0)
-
-
-class Answer(NamedTuple):
-    """What the network says of a picture, see `rem.tree_records`."""
-
-    picture: Picture
-    record: dict[str, Any]
+    record: dict[str, Any] = {}
 
     @property
     def is_wrong(self) -> bool:
         """Whether it is known to be of another class."""
-        return self.picture.truth not in (None, self.record["class"])
+        return self.truth not in (None, self.record["class"])
 
     @property
     def mark(self) -> str:
         """Whether it is right, in a word."""
-        if self.picture.truth is None:
+        if self.truth is None:
             return ""
-        return f"WRONG: {self.picture.truth}" if self.is_wrong else "yes"
+        return f"WRONG: {self.truth}" if self.is_wrong else "yes"
 
     @property
     def margin(self) -> str:
         """How far the class is before the next one."""
-        return margin_text(
-            self.record["length"], self.record["runner_up_length"]
-        )
+        told = self.record
+        return margin_text(told["length"], told["runner_up_length"])
 
-    def __str__(self) -> str:
+    @property
+    def answer(self) -> str:
+        """The two longest classes, and the margin."""
         told = self.record
         return (
             f"{one_line(told['class'])} (length {told['length']:.2f}), then "
@@ -106,35 +106,36 @@ def explain(options: argparse.Namespace) -> None:
         blueprints=blueprints,
         sizes=sizes,
     )
-    answers = list(map(Answer, pictures, records))
-    if len(answers) <= PANELS:
-        for a in answers:
-            print(f"{a.picture.path}: {a}")
+    pictures = [
+        picture._replace(record=record)
+        for picture, record in zip(pictures, records, strict=True)
+    ]
+    few = len(pictures) <= PANELS
+    for picture in pictures if few else ():
+        print(f"{picture.path}: {picture.answer}")
     meaning = length_meaning(blueprints)
-    sentences = _right_and_wrong(answers)
+    sentences = _right_and_wrong(pictures)
     sentences += [(text, True) for text in (*unread, *left_out)]
-    if len(answers) > PANELS:
-        told = f"{PANELS} of the {len(answers):,} pictures are drawn"
+    if not few:
+        told = f"{PANELS} of the {len(pictures):,} pictures are drawn"
         sentences.append((f"{told}, wrong ones first.", False))
     print(meaning, *(text for text, _ in sentences), sep="\n")
-    wrong_first = sorted(
-        range(len(answers)), key=lambda k: not answers[k].is_wrong
-    )
-    rows = np.array(wrong_first[:PANELS])
-    drawn = [answers[k] for k in rows]
-    known = {name: j for j, name in enumerate(classes)}
+    order = sorted(range(len(pictures)), key=lambda k: not pictures[k].is_wrong)
+    rows = np.array(order[:PANELS])
+    drawn = [pictures[k] for k in rows]
+    numbers = {name: j for j, name in enumerate(classes)}
     explained = explain_images(
         folder,
         model,
         images[rows],
         trees[rows],
-        [known.get(a.picture.truth or "") for a in drawn],
+        [numbers.get(picture.truth or "") for picture in drawn],
         sizes[rows],
     )
     out = options.out or options.run / "explained"
     out.mkdir(parents=True, exist_ok=True)
     figures = _draw(explained, fields, drawn, out, meaning)
-    written = _write(out, folder, answers, drawn, figures, sentences, meaning)
+    written = _write(out, folder, pictures, drawn, figures, sentences, meaning)
     for path, heading, _ in figures:
         print(f"{path}: {heading}")
     print(*written, sep="\n")
@@ -232,22 +233,22 @@ def read(
 # ------------------------------------------------------------------ the answers
 
 
-def _right_and_wrong(answers: Sequence[Answer]) -> Sentences:
-    """Returns a sentence on the pictures whose class is known, if any is."""
-    known = [a for a in answers if a.picture.truth is not None]
-    wrong = [a for a in known if a.is_wrong]
+def _right_and_wrong(pictures: Sequence[Picture]) -> Sentences:
+    """Returns a sentence on those whose class is known, if any is."""
+    known = [picture for picture in pictures if picture.truth is not None]
+    wrong = [picture for picture in known if picture.is_wrong]
     if not known:
         return []
     told = (
         f"{len(known) - len(wrong):,} of the {len(known):,} pictures in "
         "folders named like classes are right"
     )
+    names = [
+        f"{one_line(one.name)} taken for {one_line(one.record['class'])}"
+        for one in wrong[:_NAMED]
+    ]
     if wrong:
-        told += "; wrong: " + ", ".join(
-            f"{one_line(a.picture.name)} taken for "
-            f"{one_line(a.record['class'])}"
-            for a in wrong[:_NAMED]
-        )
+        told += f"; wrong: {', '.join(names)}"
     if len(wrong) > _NAMED:
         told += f" and {len(wrong) - _NAMED:,} more"
     return [(f"{told}.", bool(wrong))]
@@ -256,7 +257,7 @@ def _right_and_wrong(answers: Sequence[Answer]) -> Sentences:
 def _draw(
     explained: rem.Explanation,
     fields: rem.ReceptiveFields,
-    answers: Sequence[Answer],
+    pictures: Sequence[Picture],
     out: Path,
     meaning: str,
 ) -> Figures:
@@ -264,7 +265,7 @@ def _draw(
 
     Drawings of an earlier call, of other pictures, are removed.
     """
-    names = [a.picture.name for a in answers]
+    names = [picture.name for picture in pictures]
     figures: Figures = []
     drawings = explained.draw(names) if explained.trees.has_places else []
     for number, drawing in enumerate(drawings, 1):
@@ -281,8 +282,8 @@ def _draw(
         explained.trees,
         fields,
         titles=[
-            f"{a.picture.name}{f' ({a.mark})' * a.is_wrong}: {a}"
-            for a in answers
+            f"{one.name}{f' ({one.mark})' * one.is_wrong}: {one.answer}"
+            for one in pictures
         ],
         class_names=explained.class_names,
         aspects=explained.aspects,
@@ -300,8 +301,8 @@ def _draw(
 def _write(
     out: Path,
     folder: RunFolder,
-    answers: Sequence[Answer],
-    drawn: Sequence[Answer],
+    pictures: Sequence[Picture],
+    drawn: Sequence[Picture],
     figures: Figures,
     sentences: Sentences,
     meaning: str,
@@ -311,19 +312,19 @@ def _write(
     data = out / "trees.json"
     # The last one is of all of them.
     pairs = zip(drawn, figures[:-1], strict=False)
-    drawings = {a.picture: path.name for a, (path, *_) in pairs}
+    drawings = {one.path: path.name for one, (path, *_) in pairs}
     content = {
         "network": folder.config.model,
         "length": meaning,
         "pixels": "of the file, upright: turned as its EXIF note says",
         "pictures": [
             {
-                "file": str(a.picture.path),
-                "drawing": drawings.get(a.picture),
-                "true_class": a.picture.truth,
-                **a.record,
+                "file": str(one.path),
+                "drawing": drawings.get(one.path),
+                "true_class": one.truth,
+                **one.record,
             }
-            for a in answers
+            for one in pictures
         ],
     }
     text = json.dumps(content, indent=1, allow_nan=False)
@@ -331,11 +332,11 @@ def _write(
         # The numbers of a box in one line.
         file.write(_NUMBERS.sub(lambda m: " ".join(m[1].split()), text) + "\n")
     rows, shown = [], []
-    for a in answers:
-        values = [a.record[name] for name in _VALUES]
-        rows.append([a.picture.path, *values, a.picture.truth or ""])
+    for one in pictures:
+        values = [one.record[name] for name in _VALUES]
+        rows.append([one.path, *values, one.truth or ""])
         numbers = [f"{x:.2f}" if isinstance(x, float) else x for x in values]
-        shown.append([a.picture.name, *numbers[:-1], a.margin, a.mark])
+        shown.append([one.name, *numbers[:-1], one.margin, one.mark])
     with write_atomically(table, "w") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["file", *_VALUES, "true_class"])
@@ -345,7 +346,7 @@ def _write(
         sentences=sentences,
         figures=figures,
         table=(_HEAD.split(","), shown),
-        note=f"{len(answers):,} pictures, seen by the network "
+        note=f"{len(pictures):,} pictures, seen by the network "
         f"{folder.config.model} of {folder.path}. {meaning} The runner-up is "
         "the second longest class; the margin, the first length less the "
         "second, says how clear the answer is.",
