@@ -115,9 +115,8 @@ def named(
     kinds, there = masks.kinds.copy(), masks.kinds >= 0
     if by_chance:
         kinds[there] = np.random.default_rng(0).permutation(kinds[there])
-    return rem.named_parts(
-        trees, masks.parts, kinds=kinds, type_kinds=names, reach=None
-    )
+    known = rem.PartMasks(masks.parts, kinds=kinds, reach=None)
+    return rem.named_parts(trees, known, type_kinds=names)
 
 
 def names_of_types(named: Any) -> Any:

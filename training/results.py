@@ -16,6 +16,7 @@ from cli import UserError, progress
 from export import run as export_command
 from tfcaps import rem
 from tfcaps.rem.evaluation.faithfulness import SHIFTED, tree_stability
+from tfcaps.rem.evaluation.levels import CURVE
 from tfcaps.rem.evaluation.named_parts import part_stability
 from training import features, summary
 from training.batches import Batches, measured_at_once
@@ -103,30 +104,28 @@ def measure(
     for name, model in models.items():
         if name in reports:
             continue
-        evaluator = rem.Evaluator(model, levels, mode=config.mode)
         measured = {}
         for test, split in {"test": data.test, **data.others}.items():
             told = f"{TITLES[name]}: parse trees of the {test} images"
             print(f"\n{told}", flush=True)
             batches = Batches(*split, measured_at_once(model))
+            curve = CURVE if test == "test" else ()
+            evaluator = rem.Evaluator(
+                model, levels, mode=config.mode, curve=curve
+            )
             measured[test] = evaluator.run(batches, verbose=progress() % 2)
         head, seen = model, data
         if kept and data.masks is None:  # noise is of images
             cached = features.cache_features(model, data, config, kept)
             head, seen = cached.head, cached.data
-        print(f"\n{TITLES[name]}: other numbers of levels", flush=True)
-        curve = rem.levels_curve(
-            head,
-            Batches(*seen.test, measured_at_once(head)),
-            mode=config.mode,
-            verbose=progress() % 2,
-        )
         named = measure_parts(head, seen)
         used = faithfulness(name, head, seen.test)
         if head is not model:  # a shift by a cell is none by a pixel
             images, *_ = Batches(*data.test, SHIFTED, seed=0)[0]
+            few = measured_at_once(model)
+            trees = rem.trees(model, images, couplings=False, batch_size=few)
             stability = tree_stability(
-                model, images, batch_size=measured_at_once(model)
+                model, images, trees.in_tree, batch_size=few
             )
             used = dataclasses.replace(used, stability=stability)
         is_last = name == [*models][-1]
@@ -138,7 +137,6 @@ def measure(
             measured.pop("test"),
             faithfulness=used,
             named_parts=named,
-            by_levels=curve,
         )
         if named is not None:
             print(f"\n{summary.wrapped(str(named))}", flush=True)
@@ -223,20 +221,19 @@ def measure_parts(model: keras.Model, data: Data) -> rem.NamedParts | None:
         return rem.named_parts(trees)
     there: Any = masks.parts.any(axis=(1, 2, 3))
     trees, images, masks = trees[there], images[there], masks[there]
-    own = masks.parts if masks.centres is None else masks.centres
-    # Of boxes the whole, of other parts the middle.
-    reach = None if masks.centres is None and masks.kind_names else 2.5
-    named = rem.named_parts(
-        trees,
-        own,
+    known = rem.PartMasks(
+        masks.parts if masks.centres is None else masks.centres,
         masks.loose if masks.loose_centres is None else masks.loose_centres,
         masks.kinds,
         masks.loose_kinds,
-        kind_names=masks.kind_names or None,
-        reach=reach,
+        masks.kind_names or None,
+        # Of boxes the whole, of other parts the middle.
+        reach=None if masks.centres is None and masks.kind_names else 2.5,
     )
+    named = rem.named_parts(trees, known)
+    some = slice(_NOISY)
     stability = part_stability(
-        model, images[:_NOISY], own[:_NOISY], reach=reach, batch_size=few
+        model, images[some], trees[some], known[some], batch_size=few
     )
     return dataclasses.replace(named, stability=stability)
 

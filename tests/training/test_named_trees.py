@@ -140,16 +140,16 @@ def test_parts_are_named_as_the_trees_say(model, data):
         loose_centres=draw.uniform(0, 8, (12, 1, 2)),
         kind_names=("bar", "disc"),
     )
-    expected = rem.named_parts(
-        trees,
+    masks = rem.PartMasks(
         known.centres,
         known.loose_centres,
         known.kinds,
         known.loose_kinds,
-        kind_names=("bar", "disc"),
+        ("bar", "disc"),
     )
+    expected = rem.named_parts(trees, masks)
     found = results.measure_parts(model, dataclasses.replace(data, masks=known))
-    stability = part_stability(model, floats(data), known.centres)
+    stability = part_stability(model, floats(data), trees, masks)
     assert found == dataclasses.replace(expected, stability=stability)
     assert found.own > 0
     bare = results.measure_parts(model, data)  # only masks tell where parts are
@@ -157,7 +157,8 @@ def test_parts_are_named_as_the_trees_say(model, data):
     own, loose = data.masks.parts, data.masks.loose
     own[3] = False  # an image without parts does not count
     there = np.arange(12) != 3
-    expected = rem.named_parts(trees[there], own[there], loose[there])
+    masks = rem.PartMasks(own, loose)[there]
+    expected = rem.named_parts(trees[there], masks)
     found = results.measure_parts(model, data)
     assert dataclasses.replace(found, stability=None) == expected
 

@@ -14,7 +14,7 @@ from tfcaps.rem.evaluation.keypoints import Keypoints as Keypoints
 from tfcaps.rem.evaluation.keypoints import keypoints
 from tfcaps.rem.evaluation.levels import levels_curve, lowest_levels
 from tfcaps.rem.evaluation.named_parts import NamedParts as NamedParts
-from tfcaps.rem.evaluation.named_parts import named_parts
+from tfcaps.rem.evaluation.named_parts import PartMasks, named_parts
 from tfcaps.rem.evaluation.pixels import (
     PixelFaithfulness as PixelFaithfulness,
 )
@@ -53,6 +53,7 @@ from tfcaps.rem.sharpness import SharpnessSchedule
 # Types of results can be imported too, such as `tfcaps.rem.Report`.
 __all__ = [
     "CouplingDictionary",
+    "PartMasks",
     "Prune",
     "SharpnessSchedule",
     "Trees",
