@@ -305,9 +305,11 @@ def of_decoder(decoded: keras.Model, data: Data) -> Figures:
         decoder, first["poses"], offsets, first["lengths"]
     )
     found = Figures()
-    drawing = viz.reconstructions(images, outputs["reconstruction"])
-    found.add("reconstructions", drawing)
-    found.add("perturbations", viz.perturbations(moved, offsets))
+    rows = images, outputs["reconstruction"]
+    found.add("reconstructions", viz.picture_rows(rows, ("image", "decoded")))
+    titles = [f"{offset:+.2f}" for offset in offsets]
+    drawing = viz.picture_rows(moved, range(len(moved)), titles)
+    found.add("perturbations", drawing)
     return found
 
 
@@ -380,7 +382,7 @@ def _telling(trees: rem.Trees, labels: Array) -> Array:
     outside of it.
     """
     right = trees.predicted == labels
-    outside = np.any(~trees.in_tree & trees.active, axis=1)
+    outside = np.any(trees.outside, axis=1)
     order = np.lexsort((~outside, trees.leaves == 0, ~right))
     return spread(order, trees.predicted, _NAMED)
 

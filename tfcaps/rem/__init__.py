@@ -30,12 +30,11 @@ from tfcaps.rem.parse.couplings import (
     quantize_couplings,
 )
 from tfcaps.rem.parse.dictionary import CouplingDictionary
+from tfcaps.rem.parse.parse_tree import ParseTree as ParseTree
 from tfcaps.rem.parse.receptive_fields import ReceptiveFields as ReceptiveFields
 from tfcaps.rem.parse.receptive_fields import receptive_fields
 from tfcaps.rem.parse.records import tree_records
-from tfcaps.rem.parse.trees import Edge as Edge
-from tfcaps.rem.parse.trees import ParseTree as ParseTree
-from tfcaps.rem.parse.trees import Trees, iter_trees, trees
+from tfcaps.rem.parse.trees import Trees, trees
 from tfcaps.rem.pruning.iterative import prune_iteratively
 from tfcaps.rem.pruning.keep_zeros import keep_zeros
 from tfcaps.rem.pruning.masks import sparsity
@@ -67,7 +66,6 @@ __all__ = [
     "explain",
     "explanation",
     "faithfulness",
-    "iter_trees",
     "keep_zeros",
     "keypoints",
     "levels_curve",

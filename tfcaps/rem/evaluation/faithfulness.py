@@ -374,7 +374,7 @@ def tree_lengths(
     Raises:
         ValueError: If there is not one tree for each image, or as in `trees`.
     """
-    images = trees.own(images)
+    images = trees.match(images)
     silencer = Silencer(model)
     lengths = np.repeat(trees.lengths[:, np.newaxis], 3, axis=1)
     for part in parts_of(len(images), batch_size):
@@ -406,7 +406,7 @@ def _other_children(
     scores = np.random.default_rng(0).random((count, draws, children))
     scores += ~trees.activations.any(axis=0)
     random = _places(scores[some]) < sizes[:, None]
-    others = (trees.active[some] & ~inside)[:, None]
+    others = trees.outside[some][:, None]
     scores = np.random.default_rng(0).random(random.shape)
     other = (_places(scores + ~others) < sizes[:, None]) & others
     longest = _places(-np.round(active, _DECIMALS)) < sizes

@@ -396,9 +396,7 @@ class _Windows:
         draw, trees = np.random.default_rng(0), self.trees
         found: list[Array | None] = []
         for image, own in enumerate(self.of_trees()):
-            others = trees.places[image][
-                trees.active[image] & ~trees.in_tree[image]
-            ]
+            others = trees.places[image][trees.outside[image]]
             apart = np.abs(others[:, None] - own) >= self.half
             others = others[apart.any(axis=-1).all(axis=-1)]
             others = draw.permutation(np.unique(others, axis=0))

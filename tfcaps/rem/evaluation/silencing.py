@@ -108,7 +108,7 @@ def images_and_trees(
         parts = (images[part] for part in parts_of(len(images), batch_size))
         return images, trees_of(model, parts, couplings=False, layer=layer)
     trees = trees[:samples]
-    return trees.own(images), trees
+    return trees.match(images), trees
 
 
 def parts_of(count: int, size: int) -> list[slice]:
