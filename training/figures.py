@@ -201,7 +201,8 @@ def reconstructions(decoded: keras.Model, sample: Sample) -> Figure:
     """Returns some images as the decoder draws them."""
     images = sample.images[:_DECODED]
     outputs = decoded.predict({"images": images, "labels": None}, verbose=0)
-    drawing = viz.reconstructions(images, outputs["reconstruction"])
+    rows = images, outputs["reconstruction"]
+    drawing = viz.picture_rows(rows, ("image", "decoded"))
     return _figure("reconstructions", drawing)
 
 
@@ -223,9 +224,9 @@ def named_trees(
         return []
     folder.save_parts(rem.part_pictures(sample.images[few], trees))
     # Those that are right, have a tree, and something active outside of it.
-    outside = np.any(~trees.in_tree & trees.active, axis=1)
+    alone = ~np.any(trees.outside, axis=1)
     wrong = trees.predicted != labels
-    order = np.lexsort((~outside, trees.leaves == 0, wrong))
+    order = np.lexsort((alone, trees.leaves == 0, wrong))
     rows = spread(order, trees.predicted, _NAMED)
     explained = explain(
         folder, model, sample.images[rows], trees[rows], labels[rows].tolist()

@@ -17,6 +17,7 @@ from cli import UserError, progress
 from export import run as export_command
 from tfcaps import rem
 from tfcaps.rem.evaluation.faithfulness import SHIFTED, tree_stability
+from tfcaps.rem.evaluation.levels import CURVE
 from tfcaps.rem.evaluation.named_parts import part_stability
 from training import features, summary
 from training.batches import Batches, measured_at_once
@@ -102,34 +103,23 @@ def measure(
     for name, model in models.items():
         if known[name]:
             continue
-        evaluator = rem.Evaluator(model, levels, mode=config.mode)
-        measured = {}
+        tests = {}
         for test, split in {"test": data.test, **data.others}.items():
             _tell(name, f"parse trees of the {test} images")
+            curve = CURVE if test == "test" else ()
+            evaluator = rem.Evaluator(
+                model, levels, mode=config.mode, curve=curve
+            )
             batches = Batches(*split, measured_at_once(model))
-            measured[test] = evaluator.run(batches, verbose=progress() % 2)
-        report = measured.pop("test")
-        head, seen = model, data
+            tests[test] = evaluator.run(batches, verbose=progress() % 2)
+        report = tests.pop("test")
+        head, images = model, sample.images
         if kept and data.masks is None:  # noise is of images
             cached = features.cache_features(model, data, config, kept)
-            head, seen = cached.head, cached.data
-        _tell(name, "other numbers of levels")
-        curve = rem.levels_curve(
-            head,
-            Batches(*seen.test, measured_at_once(head)),
-            mode=config.mode,
-            verbose=progress() % 2,
-        )
+            head = cached.head
+            images = cached.data.test.images.take(sample.rows)
         named = measure_parts(model, sample)
-        used = faithfulness(name, head, seen.test.images.take(sample.rows))
-        if head is not model:
-            # Shifting a feature map by a cell is not shifting an image.
-            stability = tree_stability(
-                model,
-                sample.images[:SHIFTED],
-                batch_size=measured_at_once(model),
-            )
-            used = dataclasses.replace(used, stability=stability)
+        used = faithfulness(name, model, head, images, sample)
         # Children have places; through a backbone it takes minutes.
         if named is not None and (head is model or name == [*models][-1]):
             pixels = in_pixels(name, model, sample)
@@ -137,10 +127,12 @@ def measure(
         if named is not None:
             print(f"\n{summary.wrapped(str(named))}", flush=True)
         report = dataclasses.replace(
-            report, faithfulness=used, named_parts=named, by_levels=curve
+            report, faithfulness=used, named_parts=named
         )
-        tests = {test: one.to_dict() for test, one in measured.items()}
-        known[name] = report, tests
+        known[name] = (
+            report,
+            {test: one.to_dict() for test, one in tests.items()},
+        )
     reports, others = zip(*filter(None, known.values()), strict=True)
     return Results(
         dict(zip(models, reports, strict=True)),
@@ -179,12 +171,32 @@ def lowest_levels(
 
 
 def faithfulness(
-    name: str, model: keras.Model, images: Images
+    name: str,
+    model: keras.Model,
+    head: keras.Model,
+    images: Images,
+    sample: Sample,
 ) -> rem.Faithfulness:
-    """Measures whether the model uses its trees."""
+    """Measures whether the model uses its trees.
+
+    The head is what takes these images: the model, or what is behind a
+    backbone, of whose maps they are.
+    """
     _tell(name, "what it does without its trees")
-    batches = Batches(images, np.zeros(len(images)), measured_at_once(model))
-    used = rem.faithfulness(model, batches, verbose=progress() % 2)
+    trees, few = sample.trees(model), measured_at_once(model)
+    used = rem.faithfulness(
+        head,
+        Batches(images, sample.labels, few),
+        trees=trees,
+        verbose=progress() % 2,
+    )
+    if head is not model:
+        # Shifting a feature map by a cell is not shifting an image.
+        some = slice(SHIFTED)
+        stability = tree_stability(
+            model, sample.images[some], trees.in_tree[some], batch_size=few
+        )
+        used = dataclasses.replace(used, stability=stability)
     print(summary.wrapped(used.verdict), flush=True)
     return used
 
@@ -200,6 +212,7 @@ def in_pixels(
     asked = rem.pixel_faithfulness(
         model,
         sample.images[:samples],
+        trees=sample.trees(model)[:samples],
         samples=samples,
         ceiling=samples // 5,
         verbose=progress() % 2,
@@ -219,28 +232,27 @@ def measure_parts(model: keras.Model, sample: Sample) -> rem.NamedParts | None:
         return None
     if masks is None or not masks.parts.any():
         return rem.named_parts(trees)
-    rows = np.flatnonzero(masks.parts.any(axis=(1, 2, 3)))
-    masks = masks[rows]
-    parts = masks.parts if masks.centres is None else masks.centres
-    # Of boxes the whole, of other parts the middle.
-    reach = None if masks.centres is None and masks.kind_names else 2.5
-    named = rem.named_parts(
-        trees[rows],
-        parts,
+    parts = rem.PartMasks(
+        masks.parts if masks.centres is None else masks.centres,
         masks.loose if masks.loose_centres is None else masks.loose_centres,
         masks.kinds,
         masks.loose_kinds,
-        kind_names=masks.kind_names or None,
-        reach=reach,
+        masks.kind_names or None,
+        # Of boxes the whole, of other parts the middle.
+        reach=None if masks.centres is None and masks.kind_names else 2.5,
     )
-    stability = part_stability(
-        model,
-        sample.images[rows[:_NOISY]],
-        parts[:_NOISY],
-        reach=reach,
-        batch_size=measured_at_once(model),
+    rows = np.flatnonzero(masks.parts.any(axis=(1, 2, 3)))
+    some = rows[:_NOISY]
+    return dataclasses.replace(
+        rem.named_parts(trees[rows], parts[rows]),
+        stability=part_stability(
+            model,
+            sample.images[some],
+            trees[some],
+            parts[some],
+            batch_size=measured_at_once(model),
+        ),
     )
-    return dataclasses.replace(named, stability=stability)
 
 
 # ------------------------------------------------------- the report, the export

@@ -83,16 +83,16 @@ def test_parts_are_named_as_the_trees_say(model, masks):
     )
     sample = sample_of(known)
     trees, rows = sample.trees(model), sample.rows
-    expected = rem.named_parts(
-        trees,
-        known.centres[rows],
-        known.loose_centres[rows],
-        known.kinds[rows],
-        known.loose_kinds[rows],
-        kind_names=("bar", "disc"),
-    )
+    parts = rem.PartMasks(
+        known.centres,
+        known.loose_centres,
+        known.kinds,
+        known.loose_kinds,
+        ("bar", "disc"),
+    )[rows]
+    expected = rem.named_parts(trees, parts)
     named = results.measure_parts(model, sample)
-    stability = part_stability(model, sample.images[:], known.centres[rows])
+    stability = part_stability(model, sample.images[:], trees, parts)
     assert named == dataclasses.replace(expected, stability=stability)
     assert named.own > 0
     # Only masks tell where parts are; an image without parts does not count.
@@ -100,9 +100,8 @@ def test_parts_are_named_as_the_trees_say(model, masks):
     assert bare.own is not None and bare.information is None
     masks.parts[3] = False
     there = rows != 3
-    expected = rem.named_parts(
-        trees[there], masks.parts[rows[there]], masks.loose[rows[there]]
-    )
+    parts = rem.PartMasks(masks.parts, masks.loose)[rows[there]]
+    expected = rem.named_parts(trees[there], parts)
     named = results.measure_parts(model, sample_of(masks))
     assert dataclasses.replace(named, stability=None) == expected
 

@@ -188,7 +188,7 @@ def explain(
     model = encoder(model)
     if trees is None:
         trees = trees_of(model, images, couplings=False)
-    images = trees.own(images)
+    images = trees.match(images)
     if labels is not None and len(labels) != len(images):
         raise ValueError(
             "There must be one label for each image. Received: "
