@@ -57,11 +57,23 @@ _ADDED = (
     ),
     (
         "training/pruning.py",
-        "            rem.prune_single_shot(model, arranged, final)",
+        "    match config.pruning:",
         """\
         case "few":
-            kept = 1.0 / config.keep_one_of
-            rem.prune_low_magnitude(model, lambda step: 1.0 - kept)""",
+            settings["keep"] = 1.0 / config.keep_one_of""",
+    ),
+    (
+        "tfcaps/rem/pruning/prune.py",
+        "# About how often the masks of a schedule are rewritten.",
+        '_STRATEGIES += ("few",)',
+    ),
+    (
+        "tfcaps/rem/pruning/prune.py",
+        "            prune_structured(model, _Schedule(self), **self.settings)",
+        """\
+        elif self.strategy == "few":
+            share = 1.0 - self.settings["keep"]
+            prune_low_magnitude(model, lambda step: share)""",
     ),
     (
         "tfcaps/routing/__init__.py",

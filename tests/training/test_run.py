@@ -14,7 +14,7 @@ from tests.tolerance import assert_all_equal
 from tests.training.test_figures import ALWAYS, OF_MODELS
 from tfcaps import rem
 from tfcaps.export import ExportError
-from training import results, run, starting, train
+from training import results, run, train
 from training.folder import RunFolder
 
 
@@ -206,14 +206,6 @@ def test_an_export_that_fails_leaves_the_report_and_says_so(
     assert printed.err.strip().endswith(f"--resume --out {path}")
 
 
-def test_zero_is_a_setting():
-    options = run.make_parser().parse_args(
-        ["--rem", "--decay", "0", "--final-sparsity", "0", "--seed", "0"]
-    )
-    config = starting.open_folder(options).config
-    assert (config.decay, config.final_sparsity, config.rem) == (0, 0, True)
-
-
 @pytest.mark.slow
 def test_mixed_precision_trains_and_leaves_a_network_in_float32(
     tmp_path, monkeypatch
@@ -236,10 +228,10 @@ def test_mixed_precision_trains_and_leaves_a_network_in_float32(
     folder = RunFolder.resume(out)
     for name, ready in zip(("baseline", "rem"), prepared, strict=True):
         left = folder.load_model(name)
-        for layer in ready.model.layers:
+        for layer in ready.full_model.layers:
             assert layer.compute_dtype == "bfloat16" or not layer.weights
         assert all(x.compute_dtype == "float32" for x in left.layers)
-        assert_all_equal(left.get_weights(), ready.model.get_weights())
+        assert_all_equal(left.get_weights(), ready.full_model.get_weights())
     assert rem.sparsity(left) == pytest.approx(0.5, abs=0.01)
 
 
