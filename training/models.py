@@ -44,12 +44,8 @@ def _network(name: str, entry: dict[str, Any]) -> Network:
     return Network(**{"function": name, "arguments": arguments, **entry})
 
 
-MODELS = {
-    name: _network(name, entry)
-    for name, entry in tomllib.loads(
-        Path(__file__).with_suffix(".toml").read_text("utf-8")
-    ).items()
-}
+_FILE = Path(__file__).with_suffix(".toml").read_text("utf-8")
+MODELS = {name: _network(name, e) for name, e in tomllib.loads(_FILE).items()}
 
 
 def network(name: str) -> Network:

@@ -99,9 +99,7 @@ def learning_rate(
     """Returns the learning rate: a cosine to 0, or exponential per epoch."""
     first, factor = config.learning_rate, config.learning_rate_decay
     if factor is not None:
-        return schedules.ExponentialDecay(
-            first, steps_per_epoch, factor, staircase=True
-        )
+        return _by_epoch(first, factor, steps_per_epoch)
     return schedules.CosineDecay(first, config.epochs * steps_per_epoch)
 
 
@@ -113,14 +111,16 @@ def decay_rate(
     With the first, the last steps only fit what is left; the second is that of
     the paper.
     """
-    first, factor = config.decay, config.decay_factor
-    if factor is not None:
-        return schedules.ExponentialDecay(
-            first, steps_per_epoch, factor, staircase=True
-        )
-    return schedules.PolynomialDecay(
-        first, config.epochs * steps_per_epoch, 0.0, config.decay_power
-    )
+    first, steps = config.decay, config.epochs * steps_per_epoch
+    if config.decay_factor is not None:
+        return _by_epoch(first, config.decay_factor, steps_per_epoch)
+    return schedules.PolynomialDecay(first, steps, 0.0, config.decay_power)
+
+
+def _by_epoch(
+    first: float, factor: float, steps: int
+) -> schedules.LearningRateSchedule:
+    return schedules.ExponentialDecay(first, steps, factor, staircase=True)
 
 
 def changes(

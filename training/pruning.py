@@ -42,24 +42,15 @@ def callback(config: Config, data: Data, batches: Batches) -> rem.Prune | None:
     )
 
 
-def check(model: keras.Model, config: Config, data: Data) -> None:
-    """Raises `UserError` if a strategy does not fit, before a training.
-
-    The model is not of use afterwards.
-    """
-    if config.pruning == "iterative" and not len(data.validation.labels):
+def check_structured(model: keras.Model, config: Config) -> None:
+    """Begins it on a model that is not needed, before anything is trained."""
+    try:
+        rem.Prune(config.final_sparsity, "structured").set_model(model)
+    except ValueError as error:
         raise UserError(
-            "--pruning iterative needs validation images; give --validation a "
-            "share above 0."
-        )
-    if config.pruning == "structured" and config.final_sparsity:
-        try:
-            rem.Prune(config.final_sparsity, "structured").set_model(model)
-        except ValueError as error:
-            raise UserError(
-                "--pruning structured with --final-sparsity "
-                f"{config.final_sparsity:g} does not fit: {error}"
-            ) from error
+            "--pruning structured with --final-sparsity "
+            f"{config.final_sparsity:g} does not fit: {error}"
+        ) from error
 
 
 def _all_classes(

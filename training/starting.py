@@ -112,13 +112,18 @@ def check_fit(data: Data, config: Config) -> keras.Model:
         rem.quantize_couplings(model, config.fixed_levels, mode=config.mode)
     except ValueError as error:
         raise UserError(f"--levels does not fit: {error}") from error
-    if config.levels == LOWEST and not len(data.validation.labels):
-        raise UserError(
-            "--levels lowest needs validation images; give --validation a "
-            "share above 0."
-        )
-    if config.rem:
-        pruning.check(model, config, data)
+    for what, chooses in (
+        ("--levels lowest", config.levels == LOWEST),
+        ("--pruning iterative", config.rem and config.pruning == "iterative"),
+        ("--recipe paper", config.patience is not None),
+    ):
+        if chooses and not len(data.validation.labels):
+            raise UserError(
+                f"{what} needs validation images; give --validation a share "
+                "above 0."
+            )
+    if config.rem and config.pruning == "structured" and config.final_sparsity:
+        pruning.check_structured(model, config)
     rows, columns, _ = data.image_shape
     if config.shift >= min(rows, columns):
         raise UserError(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import keras
 
 import tfcaps
-from cli import UserError, progress
+from cli import progress
 from tfcaps import graphs, rem
 from training import devices, features, models, networks, objectives, starting
 from training.batches import Batches, stream, training_batches
@@ -74,10 +74,17 @@ def train_model(
         kept = {} if kept is None else kept
         setup = prepare(name, data, config, strategy, start, kept)
         backup = folder.path / f"backup-{name}"
-        epochs, stops = config.epochs, []
+        epochs, stops, batches = config.epochs, [], setup.batches
         if config.patience is not None:
-            stops = [stop_on_validation(name, folder, setup)]
-            epochs = stops[0].epochs(epochs)
+            validation = Batches(
+                *setup.data.validation,
+                batches.batch_size,
+                arrange=batches.arrange,
+            )
+            path = folder.path / f"validation-{name}.json"
+            best = folder.best_path(name) if name == "baseline" else None
+            stop = StopOnValidation(validation, path, config.patience, best)
+            epochs, stops = stop.epochs(epochs), [stop]
         encoder = rem.encoder(setup.classifier)
         callbacks = [
             *stops,  # before the epoch's pruning, as in the paper
@@ -86,7 +93,7 @@ def train_model(
             # Only epochs that are measured and finite.
             BackUp(backup),
         ]
-        fit(setup.training_model, setup.batches, callbacks, epochs)
+        fit(setup.training_model, batches, callbacks, epochs)
         for stop in stops:
             stop.restore(setup.training_model)
             # The best epoch may have had fewer zeros.
@@ -168,24 +175,6 @@ def fit(
         verbose=progress(),
         shuffle=False,  # the batches have an order of their own
         callbacks=[starter, StopIfNotFinite(), *callbacks],
-    )
-
-
-def stop_on_validation(
-    name: str, folder: RunFolder, setup: Setup
-) -> StopOnValidation:
-    """Returns what ends the training of a model by its validation images."""
-    batches, split = setup.batches, setup.data.validation
-    if not len(split.labels):
-        raise UserError(
-            "patience needs validation images; give --validation a share "
-            "above 0."
-        )
-    return StopOnValidation(
-        Batches(*split, batches.batch_size, arrange=batches.arrange),
-        folder.path / f"validation-{name}.json",
-        patience=int(folder.config.patience or 0),
-        best=folder.best_path(name) if name == "baseline" else None,
     )
 
 

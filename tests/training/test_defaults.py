@@ -150,32 +150,30 @@ def test_settings_follow_from_the_data_set_and_the_network(
     assert published.min_accuracy == config.min_accuracy
 
 
-def settings(tmp_path, *flags):
-    """Returns the settings of a new run with these flags."""
-    flags = ["--rem", *flags, "--out", str(tmp_path / "run")]
-    return open_folder(make_parser().parse_args(flags)).config
+_PAPER = recipes.TRAINING["paper"]
 
 
-def test_flags_change_the_recipe(tmp_path):
-    flags = ("--dataset", "mine.npz", "--recipe", "paper", "--epochs", "2")
-    config = settings(tmp_path, *flags)
-    wanted = recipes.TRAINING["paper"] | {"epochs": 2}
-    assert {name: getattr(config, name) for name in wanted} == wanted
-    assert wanted["pruning"] == "iterative" and wanted["levels"] == "lowest"
-
-
-@pytest.mark.parametrize("pruning", ["polynomial", "one_shot", "snip"])
-def test_no_limit_of_the_recipe_is_a_target(tmp_path, pruning):
-    flags = ("--dataset", "digits", "--recipe", "paper", "--pruning", pruning)
-    assert settings(tmp_path, *flags).final_sparsity == 0.8
-    flags = (*flags, "--final-sparsity", "0.5")
-    assert settings(tmp_path, *flags).final_sparsity == 0.5
-
-
-def test_zero_is_a_setting(tmp_path):
-    flags = "--decay 0 --final-sparsity 0 --seed 0".split()
-    config = settings(tmp_path, *flags)
-    assert (config.decay, config.final_sparsity, config.rem) == (0, 0, True)
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("--recipe paper --epochs 2", _PAPER | {"epochs": 2}),
+        # No limit of the recipe is a target.
+        ("--recipe paper --pruning snip", {"final_sparsity": 0.8}),
+        (
+            "--recipe paper --pruning snip --final-sparsity 0.5",
+            {"final_sparsity": 0.5},
+        ),
+        # Zero is a setting.
+        (
+            "--decay 0 --final-sparsity 0 --seed 0",
+            {"decay": 0, "final_sparsity": 0, "epochs": 120, "rem": True},
+        ),
+    ],
+)
+def test_flags_change_settings(tmp_path, flags, expected):
+    flags = f"--rem --dataset digits --out {tmp_path / 'run'} {flags}"
+    config = open_folder(make_parser().parse_args(flags.split())).config
+    assert {name: getattr(config, name) for name in expected} == expected
 
 
 @pytest.mark.slow

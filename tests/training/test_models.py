@@ -15,7 +15,7 @@ from tests.small_data import noise
 from tests.tolerance import SUMS, assert_close
 from tfcaps import rem
 from tfcaps.rem.pruning.prune import PolynomialDecay
-from training import configs, networks, objectives, pruning
+from training import configs, networks, objectives, pruning, starting
 from training.augmentation import Augmentation
 from training.batches import Batches
 from training.images import Images, Split
@@ -114,12 +114,19 @@ def test_snip_sees_images_of_the_size_that_the_network_takes(data):
     assert rem.sparsity(model) == pytest.approx(0.6, abs=0.01)
 
 
-def test_the_search_needs_validation_images(data):
+@pytest.mark.parametrize(
+    ("what", "settings"),
+    [
+        ("--pruning iterative", {"rem": True, "pruning": "iterative"}),
+        ("--recipe paper", {"patience": 2}),
+        ("--levels lowest", {"levels": "lowest"}),
+    ],
+)
+def test_what_chooses_needs_validation_images(data, what, settings):
     nothing = data.train.take(slice(0))
     without = dataclasses.replace(data, validation=nothing)
-    config = configs.Config(pruning="iterative")
-    with pytest.raises(UserError, match="needs validation images"):
-        pruning.check(tiny_capsnet(), config, without)
+    with pytest.raises(UserError, match=f"{what} needs validation images"):
+        starting.check_fit(without, configs.Config(**settings))
 
 
 def test_rates_fall_by_a_factor_where_one_is_given():
