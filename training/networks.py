@@ -69,7 +69,8 @@ def build(
     network standardises its images, so that whoever asks it sends raw ones.
     Routing and types of parts are those of the network unless given.
     """
-    known, given = network(name), {}
+    known = network(name)
+    given: dict[str, Any] = {}
     if part_types is not None:
         able = [key for key in MODELS if MODELS[key].loss == "evidence"]
         if name not in able:
