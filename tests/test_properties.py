@@ -18,6 +18,7 @@ from tests.gradients import value_and_gradients, with_weights
 from tests.nightly import NIGHTLY
 from tests.registry import ALL, LAYERS, LOSSES, ROUTINGS
 from tfcaps import layers, losses, routing
+from tfcaps.routing.factored_votes import Block, FactoredVotes
 
 # The largest value by type, and the largest of which gradients are demanded:
 # above, a derivative or its rounding error may be beyond the type. Squared
@@ -133,7 +134,7 @@ def test_routing(row, rng, kinds):
     def route(others, factors):
         votes = factors[0]
         if is_factored:
-            votes = routing.FactoredVotes([routing.Block(*factors)])
+            votes = FactoredVotes([Block(*factors)])
         return tuple(chosen(votes, **others))
 
     poses, activations, couplings = computed(

@@ -17,7 +17,6 @@ import numpy as np
 
 from cli import UserError
 from tfcaps import rem, viz
-from tfcaps.layers import perturb_dimensions
 from tfcaps.rem import Report, quantize
 from tfcaps.rem.maps import saliency_map
 from tfcaps.rem.parse.records import length_meaning, margin_text
@@ -300,14 +299,11 @@ def of_decoder(decoded: keras.Model, data: Data) -> Figures:
     outputs = decoded.predict({"images": images, "labels": None}, verbose=0)
     first = rem.capsule_outputs(decoded).predict(images[:1], verbose=0)
     decoder = decoded.get_layer("reconstruction")
-    offsets = np.linspace(-0.25, 0.25, 11)
-    [moved] = perturb_dimensions(
-        decoder, first["poses"], offsets, first["lengths"]
-    )
+    [poses], [lengths] = first["poses"], first["lengths"]
     found = Figures()
     drawing = viz.reconstructions(images, outputs["reconstruction"])
     found.add("reconstructions", drawing)
-    found.add("perturbations", viz.perturbations(moved, offsets))
+    found.add("perturbations", viz.perturbations(decoder, poses, lengths))
     return found
 
 

@@ -2,7 +2,6 @@
 
 import keras
 import numpy as np
-import pytest
 
 from tests.refusals import assert_refused, refusals
 from tfcaps import layers, routing
@@ -165,10 +164,3 @@ ConvCaps(3, 4, 3)(zeros(6, 3, 3, 2, 8), zeros(6, 3, 3, 6))
 )
 def test_inputs_that_do_not_fit_are_refused(call, said):
     assert_refused(call, said)
-
-
-def test_a_model_compacted_by_version_0_2_is_refused():
-    layer = {"module": "tfcaps", "registered_name": "tfcaps>CompactCaps"}
-    layer |= {"class_name": "CompactCaps", "config": {"grid": [9]}}
-    with pytest.raises(ValueError, match="was compacted by tfcaps 0.2"):
-        keras.saving.deserialize_keras_object(layer)

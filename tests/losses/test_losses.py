@@ -10,19 +10,17 @@ from tests.gradients import value_and_gradients
 from tests.refusals import assert_refused, refusals
 from tests.tolerance import SUMS, assert_close
 from tfcaps import losses
+from tfcaps.callbacks import HardenMargin, IncreaseMargin
 from tfcaps.losses import (
     CellLoss,
     CounterfactualLoss,
     CouplingLoss,
     EvidenceLoss,
-    HardenMargin,
-    IncreaseMargin,
     MarginLoss,
     PresenceLoss,
     ReconstructionLoss,
     SpreadLoss,
     constellation_losses,
-    spread_margin,
 )
 
 GOLDEN = load("10_losses")
@@ -131,9 +129,10 @@ def test_margins_are_hard_from_an_epoch_on(compiled):
 
 def test_margin_follows_the_published_schedule(monkeypatch):
     steps = GOLDEN["spread_schedule_steps"]
-    margins = [spread_margin(int(step)) for step in steps]
+    long, short = (IncreaseMargin(SpreadLoss(), n) for n in (50_000, 5_000))
+    margins = [long.margin_at(step) for step in steps]
     assert_close(margins, GOLDEN["spread_schedule_margin_f64"])
-    shorter = [spread_margin(step / 10, 5_000) for step in steps]
+    shorter = [short.margin_at(step / 10) for step in steps]
     assert_close(shorter, margins, atol=1e-9)
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(ValueError, match="no effect on the JAX backend"):
@@ -160,7 +159,7 @@ def test_margin_grows_during_fit_and_after_resuming(tmp_path):
         return seen, history.history["loss"]
 
     seen, losses = train(model, 2)
-    expected = [spread_margin(step, 2) for step in range(9)]
+    expected = [IncreaseMargin(model.loss, 2).margin_at(n) for n in range(9)]
     assert_close(seen, expected[:6])
     # The compiled step reads the margin of the moment; so does evaluation.
     assert losses[1] > losses[0]
@@ -297,6 +296,8 @@ ReconstructionLoss()(zeros(2, 4, 4, 1), zeros(2, 4, 4, 3))
     4, 1), reconstructions (2, 4, 4, 3).
 """,
     **vars(losses),
+    HardenMargin=HardenMargin,
+    IncreaseMargin=IncreaseMargin,
     zeros=lambda *shape: np.zeros(shape, "float32"),
 )
 def test_wrong_calls_are_refused(call, said):

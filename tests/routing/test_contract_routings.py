@@ -103,7 +103,7 @@ def test_weights_that_are_left_out_make_no_difference_at_their_start(case, rng):
 def test_levels_round_the_last_couplings_only(case, mode, rng):
     votes, activations, weights = case.random_arguments(rng)
     exact = case.make()(votes, activations, **weights).couplings
-    routing = case.make(levels=5, levels_mode=mode)
+    routing = case.make(levels=5, mode=mode)
     rounded = routing(votes, activations, **weights).couplings
     codes = quantize(exact, 5, mode=mode)
     np.testing.assert_array_equal(rounded, dequantize(codes, 5, mode=mode))

@@ -6,9 +6,11 @@ import keras
 from keras import ops
 
 from tfcaps import routing as routings
+from tfcaps.layers.old_configs import without
 from tfcaps.layers.routed import select_outputs
 from tfcaps.ops import Tensor, check_positive, squash
-from tfcaps.routing import DynamicRouting, Votes, execution
+from tfcaps.routing import DynamicRouting, execution
+from tfcaps.routing.votes import Votes
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -18,9 +20,8 @@ class ConvCaps3D(keras.layers.Layer):
     A child is the whole map of one type. One convolution, with a kernel that
     all child types share, makes its votes for all parent types at all
     positions. (The published layer is a 3-D convolution whose depth and stride
-    in depth are the components of a child, hence the name.) All parents, of all
-    types and at all positions, compete for a child: this is dynamic routing
-    over that set of parents.
+    in depth are the components of a child, hence the name.) The parents of all
+    types and positions compete for a child.
 
     Args:
         num_types: Int. Parent types at each position.
@@ -32,17 +33,13 @@ class ConvCaps3D(keras.layers.Layer):
             activations of children, so `ScaledDistanceRouting` does not shorten
             their votes. Defaults to `3`.
         bias: `"routing"` for one `[num_types, dim]` that is added in every
-            iteration, `"votes"` for a bias of the convolution, or `None`.
-            Defaults to `"routing"`.
+            iteration and starts at 0.1, `"votes"` for a bias of the
+            convolution, or `None`. Defaults to `"routing"`.
         squash: `"capsule"`, or `"map"` as published: all capsules of a type
             share one squash, so that their whole map is shorter than 1.
             Defaults to `"capsule"`.
         depth: Int or `None`. How many components of a child vote: the first
             `depth`. One of the published codes has 3. Defaults to all.
-        kernel_initializer: Initializer of the kernel. Defaults to
-            `"glorot_uniform"`.
-        bias_initializer: Initializer of the bias. Defaults to the constant 0.1
-            for `"routing"`, zeros for `"votes"`.
         **kwargs: Arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -86,8 +83,6 @@ class ConvCaps3D(keras.layers.Layer):
         bias: str | None = "routing",
         squash: str = "capsule",
         depth: int | None = None,
-        kernel_initializer: Any = "glorot_uniform",
-        bias_initializer: Any = None,
         **kwargs: Any,
     ):
         check_positive(num_types=num_types, dim=dim)
@@ -122,16 +117,12 @@ class ConvCaps3D(keras.layers.Layer):
         self.bias_kind = bias
         self.squash = squash
         self.depth = depth
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
         self.conv = keras.layers.Conv2D(
             num_types * dim,
             kernel_size,
             padding=padding,
             data_format="channels_last",
             use_bias=bias == "votes",
-            kernel_initializer=self.kernel_initializer,
-            bias_initializer=self.bias_initializer or "zeros",
             dtype=self.dtype_policy,
             trainable=self.trainable,
             name="conv",
@@ -153,10 +144,9 @@ class ConvCaps3D(keras.layers.Layer):
         self.conv.build((None, *input_shape[1:3], depth))
         self.bias = None
         if self.bias_kind == "routing":
-            initializer = self.bias_initializer
             self.bias = self.add_weight(
                 shape=(self.num_types, self.dim),
-                initializer=initializer or keras.initializers.Constant(0.1),
+                initializer=keras.initializers.Constant(0.1),
                 autocast=False,  # routing is float32 whatever the policy
                 name="bias",
             )
@@ -234,14 +224,13 @@ class ConvCaps3D(keras.layers.Layer):
             "bias": self.bias_kind,
             "squash": self.squash,
             "depth": self.depth,
-            "kernel_initializer": keras.initializers.serialize(
-                self.kernel_initializer
-            ),
-            "bias_initializer": keras.initializers.serialize(
-                self.bias_initializer
-            ),
         }
         return {**super().get_config(), **config}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        gone = ("kernel_initializer", "bias_initializer")
+        return super().from_config(without(config, *gone))
 
 
 class _MapRouting(DynamicRouting):

@@ -1,8 +1,11 @@
 """The layout of feature maps: channels last."""
 
+import inspect
 from typing import Any
 
 import keras
+
+from tfcaps.layers.old_configs import without
 
 _LAST = "channels_last"
 
@@ -50,7 +53,9 @@ class FeatureMapLayer(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
-        # Files of version 0.2 do not say it.
+        # Files of version 0.2 do not say the one, those of 0.3 the others.
+        if "kernel_initializer" not in inspect.signature(cls).parameters:
+            config = without(config, "kernel_initializer", "bias_initializer")
         return super().from_config({"data_format": _LAST, **config})
 
 

@@ -8,7 +8,7 @@ from keras import ops
 from numpy.typing import NDArray
 
 from tfcaps.ops import Tensor, is_integer
-from tfcaps.routing import Votes
+from tfcaps.routing.votes import Votes
 
 # exp(_NOTHING - x) is 0 for every finite logit x.
 _NOTHING = -1e30

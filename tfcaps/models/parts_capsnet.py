@@ -54,9 +54,9 @@ def parts_capsnet(
         primary_dim: Int. Components of a primary capsule. Defaults to `8`.
         class_dim: Int. Components of a class capsule. Defaults to `8`.
         routing: Routing of the class capsules, see `tfcaps.routing.get`.
-            Defaults to dynamic routing of three iterations with a sharpness of
-            40, which `tfcaps.rem.SharpnessSchedule` may set in training, and an
-            orphan of 0.055.
+            Defaults to dynamic routing of three iterations with an orphan of
+            0.055 and a sharpness of 40, which
+            `tfcaps.callbacks.SharpnessSchedule` may set in training.
         share: Sharing of transformations, see `ClassCaps`. Defaults to
             `"type"`.
 
