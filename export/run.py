@@ -65,7 +65,7 @@ def make_parser() -> Parser:
         help="number (default: the next free one)",
     )
     add(
-        "--images",
+        "--input-dtype",
         choices=("uint8", "float32"),
         help="what clients send: uint8 pixels from 0 to 255, or float32 pixels "
         "from 0 to 1 (default: float32, or uint8 for a network that scales "
@@ -84,7 +84,7 @@ def make_parser() -> Parser:
         help="round the couplings to this many levels, 2 to 256",
     )
     add(
-        "--levels-mode",
+        "--mode",
         choices=("midtread", "midrise"),
         default="midtread",
         help="with levels at 0 and 1 (default), or in the middle of equal bins",
@@ -173,17 +173,17 @@ def export(options: argparse.Namespace) -> None:
         if options.int8:
             taken = rem.encoder(model)
             shape = tuple(taken.inputs[0].shape[1:])
-            sent = pixels_of(taken, options.images, options.pixels).dtype
+            sent = pixels_of(taken, options.input_dtype, options.pixels).dtype
             samples = read_samples(options.int8, shape, sent)
         with native_silence():  # converters write notes
             target = save(
                 model,
                 options.to / name,
-                number=options.version,
-                images=options.images,
+                version=options.version,
+                input_dtype=options.input_dtype,
                 pixels=options.pixels,
                 levels=options.levels,
-                levels_mode=options.levels_mode,
+                mode=options.mode,
                 compacted=not options.no_compact,
                 formats=options.format,
                 int8=samples,

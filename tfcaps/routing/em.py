@@ -61,8 +61,8 @@ class EMRouting(Routing):
 
         λ_t (S_j (-sum_d log σ²_jd - β_u_j d (log 2π + 1)) - 5000 β_a_j)
 
-    The shares are not normalised again after the multiplication by `a_i`, as
-    two public implementations do, which cancels the child's activation.
+    The shares are not normalised again after the multiplication by `a_i`, which
+    would cancel it.
 
     Args:
         iterations: As in `Routing`. Defaults to `3`.
@@ -154,8 +154,8 @@ class EMRouting(Routing):
         beta_u: Tensor | None = None,
         beta_a: Tensor | None = None,
     ) -> Routed:
-        unit = ops.ones_like(votes.zero_couplings()[..., :1])
-        mass = unit
+        even = votes.zero_couplings()
+        mass = ops.ones_like(even[..., :1])
         if activations is not None:
             mass = ops.expand_dims(activations, -1)
         beta_u = 0.0 if beta_u is None else beta_u
@@ -163,7 +163,7 @@ class EMRouting(Routing):
         # A logit of nothing leaves no share to a parent that is absent.
         is_absent = ops.greater(beta_a * math.copysign(1, self.absent), 1e20)
         nothing = ops.where(is_absent, -1e30, 0.0)
-        nothing = ops.cast(nothing, unit.dtype)
+        nothing = ops.cast(nothing, even.dtype)
 
         def maximize_and_expect(step: Tensor, state: Any) -> Any:
             shares, means = state
@@ -174,10 +174,7 @@ class EMRouting(Routing):
 
         shares, means = repeat(
             maximize_and_expect,
-            (
-                votes.compete(votes.zero_couplings() + nothing),
-                votes.zero_poses(),
-            ),
+            (votes.compete(even + nothing), votes.zero_poses()),
             self.iterations - 1,
             differentiated=self.gradient == "full",
         )
