@@ -178,7 +178,7 @@ conv_caps_3d | MAP | {} | ConvCaps3D(3, 5)
 conv_caps_3d-map | MAP | COUPLINGS | ConvCaps3D(3, 5, squash="map")
 conv_caps_3d-votes_bias | MAP | {} | ConvCaps3D(3, 5, bias="votes", depth=3)
 conv_caps_3d-no_bias | MAP | {}
-    | ConvCaps3D(3, 5, (3, 2), "valid", "uniform", bias=None)
+    | ConvCaps3D(3, 5, "uniform", bias=None)
 capsule_conv | MAP | {} | CapsuleConv2D(3, 5)
 capsule_conv-strides | MAP | {}
     | CapsuleConv2D(3, 5, (2, 3), 2, "valid", use_bias=True,

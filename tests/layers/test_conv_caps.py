@@ -194,18 +194,18 @@ def test_depth_and_bias_of_votes_equal_the_other_implementation():
 @pytest.mark.parametrize("bias", ["routing", "votes", None])
 def test_conv_caps_3d_routes_to_all_positions_as_the_reference(bias, rng):
     children = rng.normal(size=(2, 3, 4, 2, 3)).astype("float32")
-    layer = ConvCaps3D(2, 4, (2, 3), "valid", routing=2, bias=bias)
+    layer = ConvCaps3D(2, 4, routing=2, bias=bias)
     built(layer, children.shape, rng)
     poses, couplings = layer(children, return_couplings=True)
     # [b, t, h * w * j, d]
     votes = np.stack([layer.conv(children[:, :, :, t]) for t in (0, 1)], axis=1)
-    votes = votes.reshape(2, 2, 2 * 2 * 2, 4)
+    votes = votes.reshape(2, 2, 3 * 4 * 2, 4)
     added = 0.0
     if bias == "routing":
-        added = np.tile(layer.bias.numpy(), (4, 1))
+        added = np.tile(layer.bias.numpy(), (12, 1))
     expected, _, shares = reference.route(layer.routing, votes, bias=added)
-    assert_close(poses, expected.reshape(2, 2, 2, 2, 4), atol=1e-5)
-    shares = shares.reshape(2, 2, 2, 2, 2)
+    assert_close(poses, expected.reshape(2, 3, 4, 2, 4), atol=1e-5)
+    shares = shares.reshape(2, 2, 3, 4, 2)
     assert_close(couplings, np.moveaxis(shares, 1, 3), atol=1e-5)
 
 
@@ -216,7 +216,7 @@ def test_first_biases_are_those_of_the_publications_and_float32():
     layer = built(ConvCaps3D(2, 4, dtype="mixed_float16"), shape, None)
     np.testing.assert_allclose(layer.bias, np.full((2, 4), 0.1))
     seen = []
-    layer._weights = lambda parents: seen.append(layer.bias.dtype) or {}
+    layer._weights = lambda positions: seen.append(layer.bias.dtype) or {}
     layer(np.zeros((1, 4, 4, 2, 3), "float16"))
     assert [keras.backend.standardize_dtype(d) for d in seen] == ["float32"]
 

@@ -49,9 +49,9 @@ ConvCaps(3, 4, 2, (1, 1, 1))
 ConvCaps(3, 4, 2, padding="causal")
     `padding` must be "valid" or "same". Received: padding='causal'.
 ConvCaps3D(2, 4, bias="all")
-    `bias` must be None, "routing" or "votes". Received: bias='all'.
+    `bias` must be one of (None, 'routing', 'votes'). Received: bias='all'.
 ConvCaps3D(2, 4, squash="efficient")
-    `squash` must be "capsule" or "map". Received: squash='efficient'.
+    `squash` must be one of ('capsule', 'map'). Received: squash='efficient'.
 ConvCaps3D(2, 4, routing="em")
     takes a routing whose only weight is a bias of its parents. Received:
     EMRouting.

@@ -46,6 +46,8 @@ class PrimaryMatrixCaps(FeatureMapLayer):
         - Hinton, Sabour, Frosst, 2018, "Matrix capsules with EM routing"
     """
 
+    kernel_size, strides, padding = 1, 1, "valid"
+
     def __init__(self, num_types: int, dim: int = 16, **kwargs: Any):
         check_positive(num_types=num_types, dim=dim)
         super().__init__(**kwargs)
@@ -57,7 +59,7 @@ class PrimaryMatrixCaps(FeatureMapLayer):
     def _make_conv(self, name: str, channels: int) -> keras.layers.Layer:
         return keras.layers.Conv2D(
             channels,
-            1,
+            self.kernel_size,
             data_format="channels_last",
             dtype=self.dtype_policy,
             trainable=self.trainable,
@@ -97,5 +99,6 @@ class PrimaryMatrixCaps(FeatureMapLayer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
-        gone = {"kernel_size": 1, "strides": 1, "padding": "valid"}
-        return super().from_config(without(config, **gone))
+        gone = ("kernel_size", "strides", "padding")
+        unused = {name: getattr(cls, name) for name in gone}
+        return super().from_config(without(config, **unused))
