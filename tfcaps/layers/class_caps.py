@@ -19,10 +19,10 @@ _SHARE = (None, "type", "all")
 class ClassCaps(RoutedCaps):
     """Connects every child capsule with every parent and routes the votes.
 
-    Child `i` votes `û_ij = u_i W_ij` for parent `j`; the routing turns votes
-    into parent poses. `W` is the weight `transformation`. The layer also holds
-    the weights of its routing, such as the `bias` that most routings add to the
-    weighted sum of votes in every iteration; see each routing.
+    Child `i` votes `û_ij = u_i W_ij` for parent `j`, where `W` is the weight
+    `transformation`; the routing turns votes into parent poses. Its weights,
+    such as the `bias` that most add to the weighted sum of votes in every
+    iteration, are the layer's too.
 
     Args:
         num_capsules: Int. Number of parents; for the last layer the classes.
@@ -226,16 +226,13 @@ class ClassCaps(RoutedCaps):
                 "known but the batch. Received: "
                 f"input_shape={shape}."
             )
-        for needs, setting in (
-            (self.share == "type", '`share="type"`'),
-            (self.coordinates, "`coordinates`"),
-        ):
-            if needs and len(shape) != 5:
-                raise ValueError(
-                    f"{setting} needs spatial capsules [batch, rows, columns, "
-                    "types, components], which say where a child is and what "
-                    f"its type is. Received: input_shape={shape}."
-                )
+        if len(shape) == 3 and (self.share == "type" or self.coordinates):
+            name = "coordinates" if self.coordinates else 'share="type"'
+            raise ValueError(
+                f"`{name}` needs spatial capsules [batch, rows, columns, "
+                "types, components], which say where a child is and what "
+                f"its type is. Received: input_shape={shape}."
+            )
 
     def get_config(self) -> dict[str, Any]:
         own = ("num_capsules", "share", "coordinates")

@@ -118,10 +118,8 @@ class ConvCaps(RoutedCaps):
         self._add_weights(matrices, input_shape[-1], math.prod(matrices))
 
     def _windows(self, input_shape: Any) -> Windows:
-        _, rows, columns, *_ = input_shape
-        return Windows(
-            rows, columns, self.kernel_size, self.strides, self.padding
-        )
+        sides = tuple(input_shape[1:3])
+        return Windows(sides, self.kernel_size, self.strides, self.padding)
 
     def _output_shapes(self, input_shape: Any) -> tuple[Any, Any]:
         grid = (input_shape[0], *self._windows(input_shape).shape)
@@ -129,7 +127,7 @@ class ConvCaps(RoutedCaps):
         return (*grid, self.num_types), (*grid, *members, self.num_types)
 
     def _arranged(self, activations: Tensor) -> Tensor:
-        windows = self._windows((*activations.shape, None))
+        windows = self._windows(activations.shape)
         children = math.prod(self.kernel_size) * activations.shape[-1]
         return ops.reshape(windows.cut(activations), (-1, children))
 
@@ -138,13 +136,12 @@ class ConvCaps(RoutedCaps):
 
         Their votes are `[b * h' * w', p * q * t, j, d]`.
         """
-        windows = self._windows(inputs.shape)
         *_, types, components = inputs.shape
         maps = ops.reshape(maps, (-1, types, *maps.shape[-3:]))
-        shape = (-1, 1, types, components)
+        parts = self._windows(inputs.shape).parts(inputs)
         return [
-            Block(ops.reshape(part, shape), maps[place])
-            for place, part in enumerate(windows.parts(inputs))
+            Block(ops.reshape(part, (-1, 1, types, components)), maps[place])
+            for place, part in enumerate(parts)
         ]
 
     def _materialized(self, blocks: list[Block], input_shape: Any) -> Votes:

@@ -68,18 +68,14 @@ class Decoder(keras.layers.Layer):
         class_independent: bool = False,
         **kwargs: Any,
     ):
-        if (
-            len(np.shape(image_shape)) != 1
-            or len(image_shape) != 3
-            or not all(is_integer(side) and side > 0 for side in image_shape)
-        ):
+        sides = tuple(image_shape) if np.ndim(image_shape) == 1 else ()
+        if len(sides) != 3 or not all(is_integer(n) and n > 0 for n in sides):
             raise ValueError(
                 "`image_shape` must be (rows, columns, channels). Received: "
                 f"image_shape={image_shape!r}."
             )
         super().__init__(**kwargs)
-        rows, columns, channels = image_shape
-        self.image_shape = (int(rows), int(columns), int(channels))
+        self.image_shape = (int(sides[0]), int(sides[1]), int(sides[2]))
         self.class_independent = class_independent
         self._network_name = network if isinstance(network, str) else None
         if isinstance(network, str):

@@ -11,10 +11,9 @@ _LAST = "channels_last"
 
 
 class FeatureMapLayer(keras.layers.Layer):
-    """A layer that takes maps `[b, h, w, channels]`, and no others.
+    """A layer that takes maps `[b, h, w, channels]`, whatever Keras is set to.
 
-    Capsules are the last axes here, whatever Keras is set to. A map with the
-    channels first would be read with channels as rows, and learnt from.
+    A map with the channels first would be read with channels as rows.
 
     Args:
         data_format: `"channels_last"`. Defaults to the setting of Keras,
@@ -62,8 +61,7 @@ class FeatureMapLayer(keras.layers.Layer):
 def _with_channels_first(tensor: Any) -> Any:
     """Returns the layer that makes a map, if it has the channels first.
 
-    Layers that change no shape, such as activations, are looked through, and
-    models are looked into.
+    Layers that change no shape are looked through, and models looked into.
     """
     while (history := getattr(tensor, "_keras_history", None)) is not None:
         layer = history.operation
