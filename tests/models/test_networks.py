@@ -142,22 +142,6 @@ def test_settings_reach_the_layers():
     assert layer("em_capsnet").coordinates
 
 
-def test_sizes_follow_from_settings():
-    def grid(model):
-        return model.get_layer("primary_caps").output.shape[1:3]
-
-    settings = {"filters": 2, "primary_kernel_size": (2, 6)}
-    assert grid(models.dr_capsnet((10, 14, 3), 2, **settings)) == (1, 1)
-    for settings, expected in (
-        ({}, (8, 8)),
-        ({"filters": (4, 4, 4)}, (4, 4)),
-        ({"filters": (4, 4, 4), "strides": (2, 2, 2)}, (2, 2)),
-    ):
-        assert (
-            grid(models.parts_capsnet((32, 32, 1), 2, **settings)) == expected
-        )
-
-
 def test_initial_transformations_are_the_published_ones():
     efficient = models.efficient_capsnet((12, 12, 1), 10)
     weight = efficient.get_layer("class_caps").transformation

@@ -1,13 +1,11 @@
 """`tfcaps.routing.get`, and the settings and shapes that are refused."""
 
-import math
-
 import keras
 import numpy as np
 import pytest
 
 from tests.refusals import assert_refused, refusals
-from tests.registry import ROUTINGS, parametrize
+from tests.registry import ROUTINGS
 from tfcaps import routing as routings
 from tfcaps.routing import (
     DynamicRouting,
@@ -30,24 +28,6 @@ NAMES = {
 }
 
 
-# What a layer with 6 children and 3 parents of 4 components makes: the shape,
-# the first value and whether the optimiser moves it. `None` stands for
-# a setting of the routing, its types and the logarithm of its width.
-BIAS = {"bias": ((3, 4), 0.1, True)}
-WEIGHTS = {
-    DynamicRouting: BIAS,
-    EMRouting: {"beta_u": ((3,), 0.0, True), "beta_a": ((3,), 0.0, True)},
-    MeanShiftRouting: {
-        "log_width": ((), None, False),
-        "slots": ((None, 3), 1.0, False),
-    },
-    RegularizedRouting: {**BIAS, "coefficients": ((6, 3), 1 / 3, False)},
-    ScaledDistanceRouting: BIAS,
-    SelfAttentionRouting: {"bias": ((6, 3), 0.0, True)},
-    UniformRouting: BIAS,
-}
-
-
 def test_get_makes_a_routing_from_each_form():
     routing = DynamicRouting(4, gradient="full", levels=11)
     assert routings.get(routing) is routing
@@ -60,21 +40,6 @@ def test_get_makes_a_routing_from_each_form():
     config["config"]["levels_mode"] = "midrise"  # as it was written once
     del config["config"]["mode"]
     assert routings.get(config).mode == "midrise"
-
-
-@parametrize(ROUTINGS)
-def test_layer_is_asked_for_the_right_weights(case):
-    routing = case.make()
-    weights = routing.weights(children=6, parents=3, dim=4)
-    expected = WEIGHTS[case.public_class]
-    assert weights.keys() == expected.keys()
-    for name, (shape, start, trainable) in expected.items():
-        weight = weights[name]
-        shape = tuple(n or routing.types for n in shape)
-        start = math.log(routing.width) if start is None else start
-        assert (weight.shape, weight.trainable) == (shape, trainable)
-        value = keras.initializers.get(weight.initializer)(weight.shape)
-        np.testing.assert_allclose(value, start, rtol=1e-6)
 
 
 def test_get_refuses_anything_else():

@@ -31,13 +31,9 @@ class ConvCaps(RoutedCaps):
         padding: `"valid"`, or `"same"` by TensorFlow's rule; children outside
             of the map have zero poses and activations. Defaults to `"valid"`.
         routing: As in `ClassCaps`. Defaults to `3`.
-        use_bias: Bool. Give the routing its bias, if it has one, which
-            `EMRouting` has not; it is the same at all positions. Defaults to
-            `True`.
-        matrix: Bool. As in `ClassCaps`. Defaults to `False`.
-        transformation_initializer: As in `ClassCaps`.
-        bias_initializer: As in `ClassCaps`.
-        **kwargs: Arguments of `keras.layers.Layer`.
+        **kwargs: `use_bias`, `matrix`, `transformation_initializer` and
+            `bias_initializer`, as in `ClassCaps`, and arguments of
+            `keras.layers.Layer`.
 
     Call arguments:
         inputs: Child poses.
@@ -78,11 +74,6 @@ class ConvCaps(RoutedCaps):
         strides: int | tuple[int, int] = 1,
         padding: str = "valid",
         routing: Any = 3,
-        use_bias: bool = True,
-        *,
-        matrix: bool = False,
-        transformation_initializer: Any = None,
-        bias_initializer: Any = None,
         **kwargs: Any,
     ):
         check_positive(num_types=num_types, dim=dim)
@@ -91,16 +82,7 @@ class ConvCaps(RoutedCaps):
                 '`padding` must be "valid" or "same". Received: '
                 f"padding={padding!r}."
             )
-        super().__init__(
-            num_types,
-            dim,
-            routing,
-            use_bias,
-            matrix,
-            transformation_initializer,
-            bias_initializer,
-            **kwargs,
-        )
+        super().__init__(num_types, dim, routing, **kwargs)
         self.num_types = num_types
         self.kernel_size = as_pair(kernel_size, "kernel_size")
         self.strides = as_pair(strides, "strides")

@@ -34,10 +34,10 @@ class RoutedCaps(keras.layers.Layer):
         num_parents: int,
         dim: int,
         routing: Any,
-        use_bias: bool,
-        matrix: bool,
-        transformation_initializer: Any,
-        bias_initializer: Any,
+        use_bias: bool = True,
+        matrix: bool = False,
+        transformation_initializer: Any = None,
+        bias_initializer: Any = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)

@@ -46,19 +46,8 @@ class CounterfactualLoss(keras.losses.Loss):
     image costs nothing, as in `CouplingLoss`. Without this loss, few and clear
     trees may be empty: the network then decides by the children outside.
 
-    It is a loss of the output `counterfactual`, next to that of the couplings:
-
-        training = tfcaps.rem.add_couplings(model, counterfactual=True)
-        training.compile(
-            "adam",
-            {
-                "lengths": tfcaps.losses.MarginLoss(),
-                "couplings": tfcaps.losses.CouplingLoss(),
-                "counterfactual": tfcaps.losses.CounterfactualLoss(),
-            },
-        )
-        targets = dict.fromkeys(training.output, labels)
-        training.fit(images, targets)
+    It is a loss of the output `counterfactual` of `tfcaps.rem.add_couplings`,
+    compiled as `CouplingLoss` is.
 
     Args:
         necessity: Float. Weight of the first term. Defaults to `1.0`.

@@ -50,13 +50,8 @@ class CouplingLoss(keras.losses.Loss):
     It is a loss of the output `couplings`, next to that of the lengths:
 
         training = tfcaps.rem.add_couplings(model)
-        training.compile(
-            "adam",
-            {
-                "lengths": tfcaps.losses.MarginLoss(),
-                "couplings": tfcaps.losses.CouplingLoss(),
-            },
-        )
+        losses = {"lengths": MarginLoss(), "couplings": CouplingLoss()}
+        training.compile("adam", losses)
         training.fit(images, {"lengths": labels, "couplings": labels})
 
     Args:

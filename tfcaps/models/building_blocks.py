@@ -9,8 +9,6 @@ import keras
 from tfcaps.layers import Length
 from tfcaps.models.with_decoder import LabelledModel, label_input
 from tfcaps.ops import Tensor, is_integer
-from tfcaps.routing import Routing, UniformRouting
-from tfcaps.routing import get as get_routing
 
 Shape = tuple[int, int, int]
 
@@ -72,16 +70,6 @@ def normalized_convolutions(
         features = batch_norm(f"norm{number}")(features)
         features = keras.layers.ReLU(name=f"relu{number}")(features)
     return features
-
-
-def hidden_routing(routing: Any) -> Routing:
-    """Returns the routing of hidden layers.
-
-    Only the class capsules can learn coefficients from labels; those of hidden
-    layers would stay at 1/J, which is uniform routing.
-    """
-    of_classes = get_routing(routing)
-    return UniformRouting() if of_classes.learns_from_labels else of_classes
 
 
 def capsule_network(

@@ -34,14 +34,12 @@ def deepcaps(
     capsules: 640 of them on images of 28 and 32 pixels, 2,560 on 64.
 
     `"corrected"` is the first author's network, but the 3-D layer sees its
-    children in their right order and squashes each capsule alone. `"rem"` is
-    the other published one: no ReLU but a squash after the first convolution,
-    biases in all convolutions, symmetric padding, and a 3-D layer that sees
-    three of eight components; it adds the class bias only in the last
-    iteration, ours in each. In both variants class matrices start as a normal
-    distribution with standard deviation 0.05, kernels as `CapsuleGlorot`, and
-    couplings are constants of the backward pass unless `routing` says
-    otherwise, where the first author differentiates through them.
+    children in their right order and squashes each capsule alone, and couplings
+    are constants of the backward pass unless `routing` says otherwise. `"rem"`
+    is the other published one: no ReLU but a squash after the first
+    convolution, biases in all convolutions, symmetric padding, and a 3-D layer
+    that sees three of eight components; it adds the class bias only in the last
+    iteration, ours in each.
 
     On 28x28x1 and ten classes they have 8,442,176 (8,441,920 trainable) and
     8,433,984 (8,433,728 trainable) parameters. The published decoder is

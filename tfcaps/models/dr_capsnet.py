@@ -10,7 +10,6 @@ from tfcaps.models.building_blocks import (
     Conv2D,
     capsule_network,
     check_input_shape,
-    hidden_routing,
 )
 from tfcaps.ops import Tensor
 from tfcaps.routing import DynamicRouting
@@ -134,9 +133,8 @@ def gamma_capsnet(
           https://arxiv.org/abs/1812.09707
     """
     images = keras.Input(input_shape, name="images")
-    hidden = hidden_routing(routing)
     layers = [
-        FcCaps(hidden_capsules, 8, routing=hidden, name="hidden_caps"),
+        FcCaps(hidden_capsules, 8, routing=routing, name="hidden_caps"),
         ClassCaps(num_classes, 16, routing=routing, name="class_caps"),
     ]
     return capsule_network(images, _stem(images, **stem), layers, name)
@@ -194,21 +192,20 @@ def multilayer_capsnet(
         name="primary_caps",
         data_format="channels_last",
     )(features)
-    names = [f"hidden_caps{number + 1}" for number in range(len(hidden))]
-    counts = (*hidden, num_classes)
+    names = [f"hidden_caps{number}" for number in range(1, len(capsules))]
     layers = [
         FcCaps(
             count,
             _DIM,
-            routing=routing
-            if name == "class_caps"
-            else hidden_routing(routing),
+            routing=routing,
             # With the usual 0.1, sixteen children make a parent so short that
             # nothing is left of it after four squashes.
             transformation_initializer=keras.initializers.RandomNormal(0, 1),
-            name=name,
+            name=layer,
         )
-        for count, name in zip(counts, (*names, "class_caps"), strict=True)
+        for layer, count in zip(
+            (*names, "class_caps"), (*hidden, num_classes), strict=True
+        )
     ]
     return capsule_network(images, children, layers, name)
 

@@ -9,7 +9,6 @@ from tfcaps.models.building_blocks import (
     Conv2D,
     capsule_network,
     check_input_shape,
-    hidden_routing,
 )
 from tfcaps.ops import Tensor
 
@@ -141,9 +140,7 @@ def efficient_conv_capsnet(
         data_format="channels_last",
     )(features)
     layers = [
-        ConvCaps(
-            16, 16, 3, 2, routing=hidden_routing(routing), name="conv_caps"
-        ),
+        ConvCaps(16, 16, 3, 2, routing=routing, name="conv_caps"),
         ClassCaps(
             num_classes, 16, routing=routing, share="type", name="class_caps"
         ),

@@ -9,7 +9,6 @@ from tfcaps.models.building_blocks import (
     Conv2D,
     capsule_network,
     check_input_shape,
-    hidden_routing,
 )
 from tfcaps.routing import EMRouting
 
@@ -70,7 +69,7 @@ def em_capsnet(
             16,
             3,
             step,
-            routing=hidden_routing(routing),
+            routing=routing,
             name=f"conv_caps{number}",
             **matrices(),
         )

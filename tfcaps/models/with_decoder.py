@@ -14,19 +14,12 @@ class LabelledModel(keras.Model):
     """A functional model whose input `labels` is optional, in copies too.
 
     `keras.models.clone_model` of Keras 3.15 makes inputs anew and forgets that
-    they are optional. It keeps the class of the model.
-
-    Args:
-        inputs: A dict with an input `labels`, among others.
-        outputs: As in `keras.Model`.
-        name: String. Name of the model.
-        **kwargs: Arguments of `keras.Model`.
+    they are optional. It keeps the class of the model. The arguments are those
+    of `keras.Model`; `inputs` is a dict with `labels`.
     """
 
-    def __init__(
-        self, inputs: Any, outputs: Any, name: str | None = None, **kwargs: Any
-    ):
-        super().__init__(inputs=inputs, outputs=outputs, name=name, **kwargs)
+    def __init__(self, inputs: Any, outputs: Any, **kwargs: Any):
+        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
         for layer in self.layers:
             is_input = isinstance(layer, keras.layers.InputLayer)
             if is_input and layer.output is inputs["labels"]:

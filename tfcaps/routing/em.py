@@ -75,16 +75,11 @@ class EMRouting(Routing):
         mode: As in `Routing`. Defaults to `"midtread"`.
 
     Call arguments:
-        votes: Tensor `[b, i, j, d]`, or `Votes`. Matrix votes are flattened.
         activations: Child activations `[b, i]` in [0, 1]; all 1 if not given.
-        bias: Tensor `[j, d]` added to the means, or `None`. No weight of the
-            published form; layers do not make it.
+        bias: Tensor `[j, d]` added to the means; layers do not make it.
         beta_u: Tensor `[j]`, cost of describing a component; 0 if not given.
         beta_a: Tensor `[j]`, gain of being active; 0 if not given. A parent
             whose gain is `absent` is never active, and no child's.
-
-    Raises:
-        ValueError: If an argument is out of range.
 
     References:
         - Hinton, Sabour, Frosst, 2018, "Matrix capsules with EM routing"

@@ -45,13 +45,7 @@ class RegularizedRouting(Routing):
         mode: As in `Routing`. Defaults to `"midtread"`.
 
     Call arguments:
-        votes: Tensor `[b, i, j, d]`, or `Votes`.
-        activations: Not used.
-        bias: Tensor `[j, d]` added to the weighted sum of votes, or `None`.
         coefficients: Tensor `[i, j]`; 1/J if it is not given, its first value.
-
-    Raises:
-        ValueError: If an argument is out of range.
 
     References:
         - The routing "that incorporates a regularized quadratic programming

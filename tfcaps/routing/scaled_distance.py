@@ -32,12 +32,8 @@ class ScaledDistanceRouting(Routing):
 
     The logits are replaced, not added up. `τ` is negative, and such that a
     parent at half the mean distance gets a share of 0.9 against all others at
-    the mean distance.
-
-    The public implementations take the mean over the whole batch, so that a
-    sample's couplings depend on its neighbours; here a sample is alone unless
-    `distance_scale="batch"`. A vote of zero length, which is NaN in those,
-    stays zero.
+    the mean distance. The public implementations take the mean over the whole
+    batch, so that a sample's couplings depend on its neighbours.
 
     Args:
         iterations: As in `Routing`. Defaults to `3`.
@@ -52,13 +48,8 @@ class ScaledDistanceRouting(Routing):
         mode: As in `Routing`. Defaults to `"midtread"`.
 
     Call arguments:
-        votes: Tensor `[b, i, j, d]`, or `Votes`.
         activations: Lengths `[b, i]` of the children; without them votes are
             not shortened.
-        bias: Tensor `[j, d]` added to the weighted sum of votes, or `None`.
-
-    Raises:
-        ValueError: If an argument is out of range.
 
     References:
         - Peer, Stabinger, Rodríguez-Sánchez, 2018,

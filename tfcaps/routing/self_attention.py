@@ -34,12 +34,7 @@ class SelfAttentionRouting(Routing):
             clear trees cost accuracy. Defaults to `1.0`, the paper's.
 
     Call arguments:
-        votes: Tensor `[b, i, j, d]`, or `Votes`.
-        activations: Not used.
         bias: Coupling bias `[i, j]`, added after the softmax, or `None`.
-
-    Raises:
-        ValueError: If an argument is out of range.
 
     References:
         - Mazzia, Salvetti, Chiaberge, 2021, https://arxiv.org/abs/2101.12491
