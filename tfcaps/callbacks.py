@@ -10,62 +10,16 @@ from typing import Any
 import keras
 
 from tfcaps.graphs import is_routed, unwrapped
-from tfcaps.losses import MarginLoss, SpreadLoss
-from tfcaps.ops import check_not_negative
+from tfcaps.losses import SpreadLoss
 from tfcaps.parts.estimation import BlueprintEstimation as BlueprintEstimation
 from tfcaps.parts.estimation import HardenParts as HardenParts
 
 __all__ = [
     "BlueprintEstimation",
-    "HardenMargin",
     "HardenParts",
     "IncreaseMargin",
     "SharpnessSchedule",
 ]
-
-_HARD = {"m_plus": 0.95, "m_minus": 0.05, "down_weight": 0.8}
-
-
-class HardenMargin(keras.callbacks.Callback):
-    """Makes the margins of a `MarginLoss` hard from an epoch of `fit` on.
-
-    From then on `m_plus` is 0.95, `m_minus` 0.05 and `down_weight` 0.8, as in
-    the second half of the training of DeepCaps. The loss jumps at that epoch,
-    and stays hard after `fit`; another `fit` with this callback begins with the
-    margins that the loss had when the callback was created.
-
-    Args:
-        loss: The `MarginLoss` that the model was compiled with.
-        epoch: Int. The first hard epoch, counted from 0. Defaults to `100`.
-
-    Raises:
-        ValueError: If `loss` is another loss, or `epoch` is negative.
-
-    References:
-        - Rajasegaran et al., 2019, "DeepCaps", https://arxiv.org/abs/1904.09546,
-          and the authors' code
-    """
-
-    def __init__(self, loss: MarginLoss, epoch: int = 100):
-        super().__init__()
-        if not isinstance(loss, MarginLoss):
-            raise ValueError(
-                f"`loss` must be a `MarginLoss`. Received: loss={loss!r}."
-            )
-        check_not_negative(epoch=epoch)
-        self.loss = loss
-        self.epoch = epoch
-        self._easy = {name: getattr(loss, name) for name in _HARD}
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        margins = self._easy if epoch < self.epoch else _HARD
-        if all(getattr(self.loss, k) == value for k, value in margins.items()):
-            return
-        for name, value in margins.items():
-            setattr(self.loss, name, value)
-        # Compiled steps keep the margins that they saw.
-        self.model.make_train_function(force=True)
-        self.model.make_test_function(force=True)
 
 
 class IncreaseMargin(keras.callbacks.Callback):
