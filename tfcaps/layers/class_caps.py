@@ -182,11 +182,12 @@ class ClassCaps(RoutedCaps):
         return Votes(votes, parents_first=True)
 
     def _learn(self, inputs: Tensor, labels: Tensor) -> None:
-        if self.routing.learns_from_labels:
+        routing: Any = self.routing
+        if routing.learns_from_labels:
             votes = self._votes(inputs, self.transformation)
             targets = class_targets(labels, self.num_capsules, "float32")
             coefficients = self.coefficients
-            coefficients.assign(self.routing.step(votes, coefficients, targets))
+            coefficients.assign(routing.step(votes, coefficients, targets))
 
     def children_shape(self, input_shape: Any) -> tuple[int, ...]:
         """Returns the shape of the children: `(i,)` or `(h, w, t)`."""

@@ -394,7 +394,7 @@ class ConstellationCaps(ClassCaps):
         votes = ops.tile(votes, children // types)
         return ops.where(votes, ops.cast(activations, "float32"), 0.0)
 
-    def compute_output_spec(
+    def compute_output_spec(  # type: ignore[override]
         self,
         inputs: Any,
         activations: Any = None,

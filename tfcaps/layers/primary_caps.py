@@ -8,6 +8,11 @@ from keras import ops
 from tfcaps.layers.feature_map import FeatureMapLayer
 from tfcaps.ops import SQUASHES, Tensor, check_positive, check_squash
 
+_SETTINGS = (
+    *("num_types", "dim", "kernel_size", "strides", "padding"),
+    *("depthwise", "squash", "use_bias"),
+)
+
 
 @keras.saving.register_keras_serializable(package="tfcaps")
 class PrimaryCaps(FeatureMapLayer):
@@ -135,6 +140,5 @@ class PrimaryCaps(FeatureMapLayer):
         return (*batch_and_map, self.num_types, self.dim)
 
     def get_config(self) -> dict[str, Any]:
-        own = ("num_types", "dim", "kernel_size", "strides", "padding")
-        own += ("depthwise", "squash", "use_bias")
-        return {**super().get_config(), **{n: getattr(self, n) for n in own}}
+        own = {name: getattr(self, name) for name in _SETTINGS}
+        return {**super().get_config(), **own}

@@ -18,8 +18,11 @@ class LabelledModel(keras.Model):
     of `keras.Model`; `inputs` is a dict with `labels`.
     """
 
-    def __init__(self, inputs: Any, outputs: Any, **kwargs: Any):
-        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+    # Keras makes models again by arguments of these names.
+    def __init__(
+        self, inputs: Any, outputs: Any, name: str | None = None, **kwargs: Any
+    ):
+        super().__init__(inputs=inputs, outputs=outputs, name=name, **kwargs)
         for layer in self.layers:
             is_input = isinstance(layer, keras.layers.InputLayer)
             if is_input and layer.output is inputs["labels"]:
