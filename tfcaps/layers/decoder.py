@@ -140,6 +140,27 @@ class Decoder(keras.layers.Layer):
         images = ops.cast(self.network(vectors), self.compute_dtype)
         return ops.reshape(images, (-1, *self.image_shape))
 
+    def perturbed(self, poses: Tensor, offsets: Any) -> Any:
+        """Decodes a sample with one component of its longest pose moved.
+
+        Args:
+            poses: Class poses `[j, d]`.
+            offsets: Numbers `[n]` that are added to a component.
+
+        Returns:
+            Images `[d, n, *image_shape]`: what a component stands for (Sabour,
+            Frosst, Hinton, 2017, figure 4).
+        """
+        poses = ops.convert_to_numpy(poses)
+        classes, dim = poses.shape
+        longest = np.argmax(np.linalg.norm(poses, axis=-1))
+        moves = np.reshape(offsets, (-1, 1)) * np.eye(dim)[:, None]
+        # The same move for all classes; only one is decoded.
+        moved = poses + moves.reshape(-1, 1, dim).astype(poses.dtype)
+        mask = np.tile(np.eye(classes)[longest], (len(moved), 1))
+        images = self.decode(moved, mask.astype(poses.dtype))
+        return ops.reshape(images, (dim, -1, *self.image_shape))
+
     def compute_output_spec(
         self, inputs: Any, *others: Any, **named: Any
     ) -> Any:
