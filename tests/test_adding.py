@@ -77,7 +77,7 @@ _ADDED = (
     ),
     (
         "tfcaps/routing/__init__.py",
-        "import materialize_votes as materialize_votes",
+        "import EMRouting as EMRouting",
         "from tfcaps.routing.fading import FadingRouting as FadingRouting",
     ),
 )

@@ -9,9 +9,13 @@ from keras.optimizers import schedules
 import tfcaps
 from cli import UserError
 from tfcaps import graphs, rem
-from tfcaps.callbacks import BlueprintEstimation
+from tfcaps.callbacks import (
+    BlueprintEstimation,
+    IncreaseMargin,
+    SharpnessSchedule,
+    scheduled_layers,
+)
 from tfcaps.parts import ConstellationModel
-from tfcaps.rem.sharpness import scheduled_layers
 from training import models, pruning
 from training.batches import Batches, repeated
 from training.configs import Config
@@ -139,7 +143,7 @@ def changes(
         growth = max(layer.routing.sharpness for layer in sharp) / start
         last = max(round(_SHARP_AT * config.epochs), 1)
         callbacks.append(
-            rem.SharpnessSchedule(
+            SharpnessSchedule(
                 lambda epoch: start * growth ** min(epoch / last, 1.0)
             )
         )
@@ -151,7 +155,7 @@ def changes(
     # On JAX the margin is a constant, and stays where it begins.
     is_constant = keras.backend.backend() == "jax"
     if isinstance(loss, tfcaps.losses.SpreadLoss) and not is_constant:
-        callbacks.append(tfcaps.losses.IncreaseMargin(loss))
+        callbacks.append(IncreaseMargin(loss))
     return [callback for callback in callbacks if callback is not None]
 
 
