@@ -1,4 +1,4 @@
-"""Trains networks of strokes, components and characters, and their trees.
+"""Trains networks of strokes, components and characters.
 
 python -m examples.strokes.train --seeds 1 2 3
 
@@ -10,7 +10,6 @@ it.
 import argparse
 import dataclasses
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,18 +17,11 @@ import numpy as np
 from cli import Parser
 from examples import seeds
 
-_LAYERS = {"strokes": "components", "components": "class_caps"}
-_FEW = 1500  # images from which strokes are found
 _BATCH = 32
-_OTHERS = 5000  # added to the seed of images on which types are named
-_FILTERS, _STRIDES = (16, 32, 32, 32, 32, 48), (1, 2, 1, 1, 1, 1)
-_FAITHFUL = (
-    ("changes or halves", "necessity"),
-    ("of other active ones", "necessity_active"),
-    ("of random ones", "necessity_random"),
-    ("sufficiency", "sufficiency"),
-    ("of random ones", "sufficiency_random"),
-)
+_APART = 1000  # from the seed of images of one seed to that of the next
+_TRAINED, _TESTED, _UNSEEN, _OTHERS = 31, 32, 33, 5032  # seeds of images
+_FEW = 1500  # images from which strokes are found
+_NEAR = 6.0  # pixels from where a stroke should be to where it is drawn
 PAGE = seeds.Page(
     "strokes",
     (
@@ -39,7 +31,11 @@ PAGE = seeds.Page(
         ("unseen named, %", "{unseen:.1f}"),
         ("layer", "{layer}"),
         ("answer changes", "{answer_changes}"),
-        *((head, f"{{{name}:.3g}}") for head, name in _FAITHFUL),
+        ("changes or halves", "{necessity:.3g}"),
+        ("of other active ones", "{necessity_active:.3g}"),
+        ("of random ones", "{necessity_random:.3g}"),
+        ("sufficiency", "{sufficiency:.3g}"),
+        ("of random ones", "{sufficiency_random:.3g}"),
         ("size, %", "{size:.3g}"),
         ("leaves", "{leaves:.3g}"),
         ("active outside", "{outside:.3g}"),
@@ -51,156 +47,117 @@ PAGE = seeds.Page(
         ("labelled F1", "{labelled_f1:.3g}"),
         ("types", "{types:.3g}"),
     ),
-    # Older runs have no `answer_changes`.
+    # Former rows have two trees.
     lines=lambda row: [
-        {"answer_changes": "–", **row, "layer": k, **row[k]} for k in _LAYERS
+        {**row, "layer": layer, **row[layer]}
+        for layer in ("strokes", "components")
+        if layer in row
     ],
 )
 
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = seeds.make_parser("strokes.train", __doc__)
-    add = parser.add_argument
-    add("--epochs", type=int, default=4)
-    add("--samples", type=int, default=6000, help="images, 60 a character")
-    add("--tested", type=int, default=500, help="images that are measured")
-    add("--keep", type=Path, metavar="FOLDER", help="networks are saved there")
-    add("--draw", type=Path, metavar="FILE", help="draw a tree")
-    return parser
-
-
-def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
-    """Trains a network of one seed, and measures it."""
-    from tfcaps import rem, viz
-    from training.datasets import kanji
-
-    def drawn(count: int, number: int, **some: Any) -> tuple[Any, Any, Any]:
-        (pixels, labels), masks = kanji.draw(
-            count, number + 1000 * seed, **some
-        )
-        return (pixels / 255.0).astype("float32"), labels, masks
-
-    def trained_now() -> Any:
-        images, labels, _ = drawn(options.samples, 31)
-        return trained(images, labels, options.epochs, seed)
-
-    network = seeds.kept(options.keep, f"strokes-{seed}", trained_now)
-    count = options.tested
-    row: dict[str, Any] = {
-        "seed": seed,
-        "epochs": options.epochs,
-        "samples": options.samples,
-        "tested": count,
-    }
-
-    def trees_of(images: Any, layer: str = "class_caps") -> Any:
-        ask: Any = {"couplings": False, "batch_size": _BATCH}
-        return rem.trees(network, images, layer=layer, **ask)
-
-    for name, layer in _LAYERS.items():
-        what = {"strokes": name == "strokes"}
-        others, _, masks = drawn(count, 32 + _OTHERS, **what)
-        kinds = seeds.names_of_types(
-            seeds.named(trees_of(others, layer), masks)
-        )
-        images, labels, masks = drawn(count, 32, **what)
-        trees = trees_of(images, layer)
-        found = seeds.named(trees, masks, kinds)
-        chance = seeds.named(trees, masks, by_chance=True)
-        outside = trees.active & ~trees.in_tree
-        told = rem.faithfulness(
-            network, images, layer=layer, draws=1, batch_size=_BATCH
-        )
-        row["right"] = seeds.right(trees.lengths, labels)
-        row[name] = {
-            "answer_changes": round(told.answer_changes["zero"], 3),
-            **{key: getattr(told, key)["zero"] for _, key in _FAITHFUL},
-            "size": 100 * told.size,
-            "outside": float(outside.sum(axis=1).mean()),
-            "empty": 100 * told.empty_trees,
-            **seeds.of_types(found, chance),
-            "labelled_f1": found.labelled_f1,
-        }
-    strange, _, masks = drawn(count, 33, characters=kanji.UNSEEN)
-    trees = trees_of(strange)
-    trees = dataclasses.replace(trees, in_tree=trees.activations > 0.5)
-    row["unseen"] = 100 * seeds.named(trees, masks, kinds).parts_named
-    if options.draw is not None:
-        number = int(np.random.default_rng(seed).integers(len(images)))
-        title = kanji.read(kanji.CHARACTERS[labels[number]]).name
-        some = images[number : number + 1]
-        tree = rem.trees(network, some).parse_tree()
-        viz.parse_tree({title: tree}, images=some).save(options.draw)
-    return row
-
-
-def network_of(shape: Any, classes: int, parts: Any, strokes: Any) -> Any:
-    """Returns a network of strokes, components and classes, with blueprints."""
-    import keras
-
-    from tfcaps.layers import ConstellationCaps, PartCaps
-    from tfcaps.models.building_blocks import normalized_convolutions
-    from tfcaps.models.constellation_capsnet import first_place
-    from tfcaps.routing import MeanShiftRouting
-
-    images = keras.Input(shape, name="images")
-    features = normalized_convolutions(images, _FILTERS, _STRIDES, 3)
-    at: Any = {
-        "stride": int(np.prod(_STRIDES)),
-        "offset": tuple(first_place(side, 3, _STRIDES) for side in shape[:2]),
-    }
-    found = PartCaps(
-        strokes.num_types, 3, exclusive=False, name="part_caps", **at
-    )(features)
-    components = ConstellationCaps(
-        parts.num_types,
-        MeanShiftRouting(width=2.5, epsilon=0.05, steps=1, several=True),
-        instances=strokes.instances,
-        parts=strokes.most,
-        name="components",
-        **at,
-    )
-    found = components(*found, return_activations=True)
-    of_classes = ConstellationCaps(
-        classes,
-        MeanShiftRouting(width=3.0, epsilon=1e-3),
-        stride=max(shape),
-        parts=parts.most,
-        name="class_caps",
-    )
-    _, lengths = of_classes(*found, return_activations=True)
-    strokes.begin(components)
-    parts.begin(of_classes)
-    lengths = keras.layers.Identity(dtype="float32", name="lengths")(lengths)
-    return keras.Model(images, lengths, name="strokes")
+    return seeds.make_parser("strokes.train", __doc__, 6000, 4, 500)
 
 
 def trained(images: Any, labels: Any, epochs: int, seed: int) -> Any:
-    """Returns a network that has learned to find the strokes of its parts."""
+    """Returns a network that has learned to find strokes, and its detector."""
     import keras
 
-    from tfcaps import losses, shared_parts, shared_strokes
-    from tfcaps.parts.model import Beside
+    from examples.kanji import shared as shared_parts
+    from examples.strokes import layers
+    from examples.strokes import shared as shared_strokes
 
     keras.utils.set_random_seed(seed)
     parts = shared_parts.find(images, labels)
     strokes = shared_strokes.find(images[:_FEW], labels[:_FEW], parts)
-    classes = int(labels.max()) + 1
-    network = network_of(images.shape[1:], classes, parts, strokes)
-    layer = network.get_layer("part_caps")
-    layer.nothing_conv.bias.assign([4.0])  # nearly all places have nothing
-    *_, presence = Beside(layer, "return_presence")(layer.input)
-    training = keras.Model(network.input, presence)
-
-    rate = keras.optimizers.schedules.CosineDecay(
-        4e-3, epochs * (len(labels) // _BATCH)
+    network, detector = layers.networks(
+        images.shape[1:], int(labels.max()) + 1, parts, strokes
     )
-    training.compile(keras.optimizers.Adam(rate), losses.CellLoss())
-    counts = layer.output[1].shape[1:3]
-    cells = strokes.cells(layer, counts, images, labels, parts)
-    training.fit(images, cells, _BATCH, epochs, verbose=2)
+    rate = seeds.falling_rate(4e-3, epochs, len(labels), _BATCH)
+    detector.compile(keras.optimizers.Adam(rate), layers.stroke_loss)
+    cells = strokes.cells(images, labels, parts)
+    detector.fit(images, cells, _BATCH, epochs, verbose=2)
     return network
+
+
+def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
+    """Trains a network of one seed, and measures it."""
+    from examples.kanji import data
+    from tfcaps import rem
+
+    def drawn(count: int, number: int, **of: Any) -> tuple[Any, Any, Any]:
+        (pixels, labels), masks = data.draw(count, number + _APART * seed, **of)
+        return (pixels / 255).astype("float32"), labels, masks
+
+    def trees_of(images: Any) -> Any:
+        return rem.trees(network, images, couplings=False, batch_size=_BATCH)
+
+    known = drawn(options.samples, _TRAINED)
+    network = trained(*known[:2], options.epochs, seed)
+    count = options.tested
+    # Types are named on images that are neither trained on nor measured.
+    others, _, masks = drawn(count, _OTHERS)
+    kinds = seeds.kinds_of_types(seeds.named_parts(trees_of(others), masks))
+    images, labels, masks = drawn(count, _TESTED)
+    trees = trees_of(images)
+    named = seeds.named_parts(trees, masks, kinds)
+    chance = seeds.named_parts(trees, masks, by_chance=True)
+    used = rem.faithfulness(network, images, draws=1, batch_size=_BATCH)
+    outside = (trees.active & ~trees.in_tree).sum(axis=1)
+    strange, _, new = drawn(count, _UNSEEN, characters=data.UNSEEN)
+    active = trees_of(strange)
+    active = dataclasses.replace(active, in_tree=active.activations > 0.5)
+    if options.draw is not None:
+        draw(options.draw, network, images[:10], trees, labels)
+    return {
+        "epochs": options.epochs,
+        "samples": options.samples,
+        "tested": count,
+        "right": seeds.percent_right(trees.lengths, labels),
+        "unseen": 100 * seeds.named_parts(active, new, kinds).parts_named,
+        "components": {
+            **seeds.tree_measures(used),
+            "sufficiency_random": used.sufficiency_random["zero"],
+            "size": 100 * used.size,
+            "outside": float(outside.mean()),
+            "empty": 100 * used.empty_trees,
+            **seeds.type_measures(named, chance),
+            "labelled_f1": named.labelled_f1,
+        },
+    }
+
+
+def draw(path: Any, network: Any, images: Any, trees: Any, labels: Any) -> None:
+    """Draws images with the strokes of the components in their trees.
+
+    A label has the type of the component, and of the stroke.
+    """
+    import keras
+
+    from examples.kanji import data
+    from examples.strokes.shared import OFFSET, STRIDE
+
+    layer = network.get_layer("components")
+    below = keras.Model(network.input, layer.input)
+    leaves: list[list[tuple[Any, str]]] = []
+    for n, active in enumerate(below.predict(images, verbose=0)):
+        leaves.append([])
+        for child in np.flatnonzero(trees.in_tree[n]):
+            part = trees.types[child]
+            for slot in np.flatnonzero(layer.strokes.parts == part):
+                kind = layer.strokes.types[slot]
+                expected = trees.places[n, child] + layer.strokes.places[slot]
+                there = OFFSET + STRIDE * np.argwhere(active[..., kind] > 0.5)
+                apart = np.linalg.norm(there - expected, axis=1)
+                if apart.min(initial=np.inf) < _NEAR:
+                    place = there[apart.argmin()]
+                    leaves[-1].append((place, f"{part}.{kind}"))
+    names = [data.read(character).name for character in data.CHARACTERS]
+    told = trees.predicted[: len(images)]
+    titles, wrong = [names[j] for j in told], told != labels[: len(images)]
+    seeds.draw_trees(path, images, titles, wrong, leaves)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import keras
@@ -30,6 +29,7 @@ from tfcaps.rem.parse.couplings import (
     with_couplings,
 )
 from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
+from tfcaps.rem.parse.parse_tree import ParseTree, parse_tree
 from tfcaps.rem.parse.receptive_fields import ReceptiveFields, receptive_fields
 
 Array = NDArray[Any]
@@ -41,47 +41,6 @@ _ACTIVE, _LEAST = 0.1, 1e-6
 _LEVELS = 11  # of codes of couplings that nobody rounds
 # Those that all images share.
 _SHARED = ("types", "thresholds", "grid")
-
-
-class Edge(NamedTuple):
-    """A connection of a parse tree.
-
-    Attributes:
-        layer: The child's capsule layer, from 0, that of the primary capsules.
-        child: Its number in this layer.
-        parent: The parent's number in the next layer.
-        coupling: How strongly they are coupled.
-    """
-
-    layer: int
-    child: int
-    parent: int
-    coupling: float
-
-
-@dataclasses.dataclass(frozen=True)
-class ParseTree:
-    """The capsules of a network that remain when classes are traced back.
-
-    Attributes:
-        activations: For each capsule layer the activations `[n]` of its
-            capsules; the last layer is that of the classes.
-        roots: The classes that were traced back.
-        edges: The connections, layer by layer from the first one.
-    """
-
-    activations: tuple[Array, ...]
-    roots: tuple[int, ...]
-    edges: tuple[Edge, ...]
-
-    @property
-    def reached(self) -> tuple[NDArray[np.bool_], ...]:
-        """For each layer which of its capsules `[n]` are in the tree."""
-        reached = tuple(np.zeros(len(a), bool) for a in self.activations)
-        reached[-1][list(self.roots)] = True
-        for edge in self.edges:
-            reached[edge.layer][edge.child] = True
-        return reached
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -155,8 +114,8 @@ class Trees:
         each = {n: getattr(self, n) for n in names if n not in _SHARED}
         return {n: value for n, value in each.items() if value is not None}
 
-    def own(self, images: ArrayLike) -> Array:
-        """Returns the images of the trees as an array, one for each."""
+    def match(self, images: ArrayLike) -> Array:
+        """Returns images as an array, if there is one for each tree."""
         images = np.asarray(images)
         if len(images) != len(self):
             raise ValueError(
@@ -170,6 +129,15 @@ class Trees:
         """Number of children in the tree of each image, `[n]`, int64."""
         return np.count_nonzero(self.in_tree, axis=1)
 
+    def strongest(self, image: int) -> Array:
+        """Returns the children in a tree, `[leaves]`, the strongest first.
+
+        That is by coupling times activation.
+        """
+        towards = self.towards[image].astype(np.float64)
+        order = np.argsort(-towards * self.activations[image], kind="stable")
+        return np.asarray(order[self.in_tree[image][order]])
+
     @functools.cached_property
     def active(self) -> Array:
         """Which children are active, `[n, i]`, bool.
@@ -178,6 +146,11 @@ class Trees:
         """
         most = self.activations.max(axis=1, keepdims=True, initial=0.0)
         return np.asarray(self.activations > _ACTIVE * np.maximum(most, _LEAST))
+
+    @property
+    def outside(self) -> Array:
+        """Which children are `active` and in no tree, `[n, i]`, bool."""
+        return np.asarray(self.active & ~self.in_tree)
 
     @functools.cached_property
     def runners_up(self) -> Array:
@@ -274,8 +247,7 @@ class Trees:
             lambda array: array.mean(axis=0, dtype="float64"),
             ([*activations, self.lengths], [*couplings]),
         )
-        least = self.thresholds or None
-        return parse_tree(of_layers, between, roots, threshold=least)
+        return parse_tree(of_layers, between, roots, self.thresholds or None)
 
 
 def trees(
@@ -285,14 +257,13 @@ def trees(
     *,
     mode: str = "midtread",
     couplings: bool = True,
-    layer: str | None = None,
     batch_size: int = 256,
 ) -> Trees:
     """Returns the trees of images, from one pass of the model.
 
     The couplings of 1,000 images with 1,152 children and ten classes take 46
     MB. `couplings=False` leaves out those with other classes than the predicted
-    one; see `iter_trees` for more than fit into memory even so.
+    one; more than fit into memory even so can be given part by part.
 
     Args:
         model: A functional or sequential model whose last routed layer makes
@@ -308,19 +279,12 @@ def trees(
             to `"midtread"`.
         couplings: Bool. Keep the couplings with all classes. Defaults to
             `True`.
-        layer: Name of the `ClassCaps` whose children the trees are of, if not
-            the last one. Its capsules must be the children of the next one, and
-            so on up to the classes. A child is then in the tree if its coupling
-            with some capsule of the tree exceeds the threshold, which is what
-            it has `towards` the class. `couplings` are those with the layer's
-            capsules. Defaults to `None`, the last routed layer.
         batch_size: Int. Most images in a batch cut from arrays. Defaults to
             `256`.
 
     Raises:
         ValueError: If the model has no routed layer, the last one makes no
-            classes, `layer` is none of its layers, there are no images, or an
-            argument is out of range.
+            classes, there are no images, or an argument is out of range.
 
     Example:
 
@@ -331,123 +295,26 @@ def trees(
     >>> found.towards.shape, found.num_types, found.places[0, :3].tolist()
     ((3, 8), 2, [[8.0, 8.0], [8.0, 8.0], [8.0, 10.0]])
     """
-    parts = list(
-        iter_trees(
-            model,
-            images,
-            levels,
-            mode=mode,
-            couplings=couplings,
-            layer=layer,
-            batch_size=batch_size,
-        )
-    )
+    check_mode(mode)
+    if levels is not None:
+        model = quantize_couplings(model, levels, mode=mode)
+    model = encoder(model)
+    network = TreeNetwork(model, mode)
+    check_weights(model.weights)  # a ReLU may make zeros of what is no number
+    batches, _ = labelled_batches(images, batch_size, model, need_labels=False)
+    parts = []
+    for part in (network(batch) for batch, _ in batches if len(batch)):
+        if not couplings:
+            none = part.couplings[..., :0].copy()
+            hidden = tuple((a, c[..., :0].copy()) for a, c in part.hidden)
+            part = dataclasses.replace(part, couplings=none, hidden=hidden)
+        parts.append(part)
     if not parts:
         raise ValueError(NO_SAMPLES)
     joined = keras.tree.map_structure(
         _joined, *(part._of_each() for part in parts)
     )
     return dataclasses.replace(parts[0], **joined)
-
-
-def iter_trees(
-    model: keras.Model,
-    images: Any,
-    levels: Levels | None = None,
-    *,
-    mode: str = "midtread",
-    couplings: bool = True,
-    layer: str | None = None,
-    batch_size: int = 256,
-) -> Iterator[Trees]:
-    """Yields the `Trees` of each batch of images; all else is as in `trees`."""
-    check_mode(mode)
-    if levels is not None:
-        model = quantize_couplings(model, levels, mode=mode)
-    model = encoder(model)
-    network = TreeNetwork(model, mode, layer)
-    check_weights(model.weights)  # a ReLU may make zeros of what is no number
-    batches, _ = labelled_batches(images, batch_size, model, need_labels=False)
-    for part in (part for part, _ in batches if len(part)):
-        found = network(part)
-        if not couplings:
-            none = found.couplings[..., :0].copy()
-            hidden = tuple((a, c[..., :0].copy()) for a, c in found.hidden)
-            found = dataclasses.replace(found, couplings=none, hidden=hidden)
-        yield found
-
-
-def parse_tree(
-    activations: Sequence[ArrayLike],
-    couplings: Sequence[ArrayLike],
-    roots: Iterable[int],
-    *,
-    threshold: float | Sequence[float] | None = None,
-) -> ParseTree:
-    """Traces classes back to the capsules that they are made of.
-
-    From the classes in `roots` down, an edge is followed to each child
-
-    - whose coupling exceeds the threshold, and
-    - which is itself a parent of at least one such edge (the in-degree rule),
-      or in the first layer.
-
-    Args:
-        activations: For each capsule layer its activations `[n]`.
-        couplings: For each but the last one its couplings `[n, m]` with the
-            next layer.
-        roots: Classes to trace back.
-        threshold: Float, or one for each of `couplings`. What couplings must
-            exceed. Defaults to 1/J of a layer of J parents.
-
-    Example:
-
-    >>> couplings = [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]]
-    >>> tree = parse_tree([[1.0, 0.2, 0.8], [0.1, 0.9]], [couplings], [1])
-    >>> tree.edges
-    (Edge(layer=0, child=2, parent=1, coupling=0.7),)
-
-    References:
-        - "Capsule Networks Do Not Need to Model Everything", section 3.2
-        - Mitterreiter, Koch, Giesen, Laue, 2023, "Why capsule neural networks
-          do not scale"
-    """
-    layers = tuple(np.asarray(a, np.float64) for a in activations)
-    between = [np.asarray(c, np.float64) for c in couplings]
-    start = tuple(sorted({int(root) for root in roots}))
-    sizes = [a.shape for a in layers]
-    shapes = [c.shape for c in between]
-    if not between or shapes != [(*i, *j) for i, j in pairwise(sizes)]:
-        raise ValueError(
-            "There must be activations [n] of two or more layers, and "
-            "couplings [n, m] between each and the next. Received: "
-            f"activations of shapes {sizes}, couplings of shapes {shapes}."
-        )
-    classes = len(layers[-1])
-    if not start or not 0 <= start[0] <= start[-1] < classes:
-        raise ValueError(
-            f"`roots` must be classes from 0 to {classes - 1}. Received: "
-            f"{list(start)}."
-        )
-    least: Any = [1.0 / c.shape[1] for c in between]
-    if threshold is not None:
-        least = np.broadcast_to(threshold, len(between))
-    strong = [
-        in_tree(c, bound) for c, bound in zip(between, least, strict=True)
-    ]
-    edges: list[Edge] = []
-    parents = np.array(start, int)
-    for layer in reversed(range(len(between))):
-        followed = np.zeros_like(strong[layer])
-        followed[:, parents] = strong[layer][:, parents]
-        if layer:
-            followed &= strong[layer - 1].any(axis=0)[:, None]
-        pairs = np.argwhere(followed).tolist()
-        edges[:0] = [
-            Edge(layer, i, j, float(between[layer][i, j])) for i, j in pairs
-        ]
-        parents = np.flatnonzero(followed.any(axis=1))
-    return ParseTree(layers, start, tuple(edges))
 
 
 def _joined(*arrays: Array) -> Array:
@@ -489,29 +356,26 @@ class TreeNetwork:
         self,
         network: keras.Model,
         mode: str = "midtread",
-        layer: str | None = None,
     ):
-        # What is below the chosen layer is hidden, what is above is followed.
-        copy, calls, self._chosen = connected_calls(network, layer)
+        copy, calls = connected_calls(network)
         self.layers = [call.layer.name for call in calls]
-        last, chosen = calls[-1], calls[self._chosen]
+        last = calls[-1]
         shown = {"poses": last.poses, "couplings": last.couplings}
         outputs = shown_outputs(copy, shown)
         self.poses = outputs.pop("poses")
-        outputs["links"] = [c.couplings for c in calls[self._chosen : -1]]
-        outputs |= _Children(chosen.layer)(*chosen[1:3])
+        outputs |= _Children(last.layer)(*last[1:3])
         outputs["hidden"] = [
             [_Children(c.layer)(*c[1:3])["activations"], c.couplings]
-            for c in calls[: self._chosen]
+            for c in calls[:-1]
         ]
         self.model = keras.Model(copy.input, outputs, name=network.name)
         self._thresholds = tuple(
             tree_threshold(call.layer.routing, call.couplings.shape[-1])
             for call in calls
         )
-        routing = chosen.layer.routing
+        routing = last.layer.routing
         self._levels = routing.levels or _LEVELS
-        self._mode = routing.levels_mode if routing.levels else mode
+        self._mode = routing.mode if routing.levels else mode
         if self._levels > 256:
             raise ValueError(
                 "`levels` must be in [2, 256], so that a code is a byte. "
@@ -519,30 +383,24 @@ class TreeNetwork:
             )
         children, self.num_classes = last.couplings.shape[1:]
         self.grid: tuple[int, ...] = (children,)
-        if makes_classes(chosen.layer):
-            self.grid = chosen.layer.children_shape(chosen.children.shape)
+        if makes_classes(last.layer):
+            self.grid = last.layer.children_shape(last.children.shape)
         self._types = np.arange(math.prod(self.grid)) % self.grid[-1]
         self.fields: ReceptiveFields | None = None
         image = network.inputs[0].shape[1:]
         are_maps = len(self.grid) == len(image) == 3 and None not in image
-        if are_maps and math.prod(self.grid[:2]) > 1 and chosen is last:
+        if are_maps and math.prod(self.grid[:2]) > 1:
             self.fields = receptive_fields(network)
 
     def __call__(self, inputs: Any) -> Trees:
         """Returns the trees of a batch."""
         outputs = predict(self.model, inputs)
         lengths = outputs["lengths"]
-        links = [*outputs["links"], outputs["couplings"]]
+        couplings = outputs["couplings"]
         predicted = lengths.argmax(axis=-1)
         towards = np.take_along_axis(
-            links[-1], predicted[:, np.newaxis, np.newaxis], axis=-1
+            couplings, predicted[:, np.newaxis, np.newaxis], axis=-1
         )[..., 0]
-        *thresholds, threshold = self._thresholds[self._chosen :]
-        inside = in_tree(towards, threshold)
-        for below in links[-2::-1]:
-            # Couplings may be negative; those to other capsules do not count.
-            towards = np.where(inside[:, np.newaxis], below, 0.0).max(axis=-1)
-            inside = in_tree(towards, thresholds.pop())
         codes = quantize(towards, self._levels, mode=self._mode)
         places = outputs.get("places")
         if places is None:
@@ -553,10 +411,10 @@ class TreeNetwork:
         return Trees(
             predicted=predicted.astype(np.int32),
             lengths=lengths,
-            couplings=links[0],
+            couplings=couplings,
             towards=towards,
             codes=ops.convert_to_numpy(codes).astype(np.uint8),
-            in_tree=inside,
+            in_tree=in_tree(towards, self._thresholds[-1]),
             activations=outputs["activations"],
             types=self._types,
             places=places.astype(np.float64, copy=False),
@@ -567,14 +425,11 @@ class TreeNetwork:
         )
 
 
-def connected_calls(
-    model: keras.Model, layer: str | None = None
-) -> tuple[keras.Model, list[_Call], int]:
-    """Returns a copy of a model, its fully connected calls, and a number.
+def connected_calls(model: keras.Model) -> tuple[keras.Model, list[_Call]]:
+    """Returns a copy of a model, and its fully connected calls.
 
-    That is the place of `layer` among the calls, which are that of the last
-    routed layer, and before it those of each `ClassCaps` whose capsules are
-    directly the children of the next one.
+    The last is that of the last routed layer, and before it stand those of each
+    `ClassCaps` whose capsules are directly the children of the next one.
     """
     last = last_routed_layer(model)
     check_called_once(model, last)
@@ -604,14 +459,7 @@ def connected_calls(
         if before.couplings.shape[2] != found[0].couplings.shape[1]:
             break  # `compact` took capsules out
         found.insert(0, before)
-    names = [call.layer.name for call in found]
-    if layer is not None and layer not in names:
-        raise ValueError(
-            "`layer` must be the last routed layer, or a `tfcaps.layers."
-            "ClassCaps` whose capsules are directly the children of the next "
-            f"one, up to the last: one of {names}. Received: layer={layer!r}."
-        )
-    return copy, found, names.index(layer or last.name)
+    return copy, found
 
 
 class _Children(keras.layers.Layer):
