@@ -29,7 +29,7 @@ Array = NDArray[Any]
 
 # Ends of an animal, which tell its facing; see `part_names`.
 _ENDS = ("crown", "tail")
-_STRENGTHS = (1.0, 3.0, 10.0, 30.0)
+_STRENGTHS = (3.0, 10.0, 30.0, 100.0)
 _NOISY = 0.2, 0.25  # deviation of the noise, and where it is cut off
 _ROWS = (
     ("right, %", "accuracy"),

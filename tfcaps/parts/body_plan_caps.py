@@ -4,16 +4,18 @@ import math
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 from keras import ops
+from numpy.typing import NDArray
 
 from tfcaps import routing as routings
 from tfcaps.layers import ClassCaps
-from tfcaps.layers.constellation_caps import select
+from tfcaps.layers.routed import select_outputs
 from tfcaps.ops import Tensor, as_float32, check_positive, longest
-from tfcaps.routing import MeanShiftRouting
+from tfcaps.routing import UniformRouting
 
-# What a leaf must say for a class to be in its tree, in nats.
-_ORPHAN = 0.1
+# Rows and columns of places, of which one is a candidate for a type.
+_NEAR = 5
 _LEAST = 1e-6
 # Of the weights of parts by how well they fit.
 _ROUNDS = 3
@@ -106,13 +108,13 @@ class BodyPlanCaps(ClassCaps):
     `v_tj` for each class, and the classes are what the votes say:
 
         E_tj = a_t v_tj,  L_j = b_j + sum_t E_tj,  P_j = exp L_j / sum_k exp L_k
-        c_tj = D_j s_tj / (s_tj + o),  s_tj = max(0, E_tj)
+        c_tj = D_j s_tj / (s_tj + o (J - 1)),  s_tj = max(0, E_tj)
 
     `P` are the activations and `c` the couplings; those of other children are
-    0. `D` is `P` in training; at inference it is 1 for the likeliest class and
-    0 for others. So in the tree of a class are the parts that say more than `o`
-    for it, and their sum, with that of the parts that say less, is all that
-    tells the classes.
+    0. `D` is `P` in training; at inference it is 1 for the likeliest of the `J`
+    classes and 0 for others. So in the tree of a class are the parts that say
+    more than `o` for it, whose couplings exceed 1/J; and their sum, with that
+    of the parts that say less, is all that tells the classes.
 
     The parts also vote for the object's frame, which all classes share: place,
     size and mirror, in which they stand best as one of the plans has them. It
@@ -120,13 +122,15 @@ class BodyPlanCaps(ClassCaps):
 
     Args:
         num_capsules: Int. Number of classes.
-        routing: A `tfcaps.routing.MeanShiftRouting`, whose `orphan` `o` and
-            levels count. Defaults to `None`, one with an `orphan` of 0.1 nats.
+        routing: A `tfcaps.routing.UniformRouting`, of which the levels count.
+            Defaults to `None`, one without.
+        orphan: Float. What a part must say for a class to be in its tree, `o`,
+            in nats. Defaults to `0.1`.
         plans: Int. How many plans there may be. Defaults to `1`.
         **kwargs: Arguments of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: Poses of the children, as `PartVotes` makes them.
+        inputs: Poses of the children, as `WindowParts` makes them.
         activations: Activations of the children, 0 but for candidates.
         return_activations: Bool. Return `(poses, activations)`. Defaults to
             `False`.
@@ -149,27 +153,29 @@ class BodyPlanCaps(ClassCaps):
           unsupervised scale-invariant learning"
     """
 
-    routing: MeanShiftRouting
-
     def __init__(
         self,
         num_capsules: int,
         routing: Any = None,
+        orphan: float = 0.1,
         plans: int = 1,
         **kwargs: Any,
     ):
         check_positive(plans=plans)
-        routing = routings.get(routing or MeanShiftRouting(orphan=_ORPHAN))
-        if not isinstance(routing, MeanShiftRouting):
+        if orphan <= 0:
             raise ValueError(
-                "`routing` must be a `tfcaps.routing.MeanShiftRouting`. "
+                f"`orphan` must be above 0. Received: orphan={orphan}."
+            )
+        routing = routings.get(routing or UniformRouting())
+        if not isinstance(routing, UniformRouting):
+            raise ValueError(
+                "`routing` must be a `tfcaps.routing.UniformRouting`. "
                 f"Received: {type(routing).__name__}."
             )
         # Places are float32 whatever the policy: half a pixel is much.
         kwargs.setdefault("autocast", False)
-        super().__init__(
-            num_capsules, 4, routing, use_bias=False, share="type", **kwargs
-        )
+        super().__init__(num_capsules, 4, routing, **kwargs)
+        self.orphan = float(orphan)
         self.plans = plans
 
     def build(self, input_shape: Any) -> None:
@@ -178,8 +184,9 @@ class BodyPlanCaps(ClassCaps):
         if len(shape) != 5 or None in shape[1:] or shape[-1] != components:
             raise ValueError(
                 "BodyPlanCaps takes poses [batch, rows, columns, types, "
-                f"{components}], all known but the batch: row, column, presence "
-                f"and a vote for each class. Received: input_shape={shape}."
+                f"{components}], all known but the batch: row, column, "
+                "presence and a vote for each class. Received: "
+                f"input_shape={shape}."
             )
         self._routing_weights = []
         for name, size, value in (
@@ -220,7 +227,7 @@ class BodyPlanCaps(ClassCaps):
             decided = ops.one_hot(longest(odds), parents, dtype="float32")
         told = ops.relu(told)
         couplings = ops.expand_dims(decided, 1) * (
-            told / (told + self.routing.orphan)
+            told / (told + self.orphan * self._rivals)
         )
         couplings = self.routing.rounded(couplings)
         stands = ops.sum(ops.expand_dims(best, -1) * poses[..., :2], axis=1)
@@ -229,8 +236,9 @@ class BodyPlanCaps(ClassCaps):
             [frame.place, frame.size[:, None], frame.facing[:, None]], axis=-1
         )
         poses = ops.tile(ops.expand_dims(pose, 1), (1, parents, 1))
-        wanted = (return_activations, return_couplings)
-        return select((poses, odds, couplings), wanted)
+        return select_outputs(
+            poses, odds, couplings, return_activations, return_couplings
+        )
 
     def frame(self, places: Tensor, weights: Tensor) -> Frame:
         """Returns the frame of parts at places `[b, t, 2]`, see `Frame`."""
@@ -247,7 +255,11 @@ class BodyPlanCaps(ClassCaps):
         if self.routing.levels is not None:
             most = 1.0 - 0.5 / (self.routing.levels - 1)
         couplings = couplings.clip(0.0, most)
-        return self.routing.orphan * couplings / (1.0 - couplings)
+        return self.orphan * self._rivals * couplings / (1.0 - couplings)
+
+    @property
+    def _rivals(self) -> int:
+        return max(1, self.num_capsules - 1)
 
     def child_places(self, inputs: Tensor) -> Tensor:
         """Returns rows and columns `[b, i, 2]` of the children in pixels."""
@@ -274,137 +286,133 @@ class BodyPlanCaps(ClassCaps):
             **keras.layers.Layer.get_config(self),
             "num_capsules": self.num_capsules,
             "routing": routings.serialize(self.routing),
+            "orphan": self.orphan,
             "plans": self.plans,
         }
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
-class PlaceFeatures(keras.layers.Layer):
-    """A hidden layer on a coarse map, and on a finer one within its places.
+class WindowParts(keras.layers.Layer):
+    """Finds parts in features of windows: type, presence, and their votes.
+
+    A hidden layer on the features of a place, and on those of a finer map
+    within it, tells by a softmax which type of part, or nothing, is there: the
+    presence. Where it is the most within two places on each side, the place is
+    a candidate for its type; that is its activation. A part of type `t` votes
+    `f W_tj + b_tj` for class `j`, by the features `f` of its place.
 
     Args:
-        units: Int. Features of a place.
-        fine: Int. Channels of the finer map.
+        num_types: Int. Types of parts.
+        num_classes: Int. Number of classes.
+        fine: Int. Channels of the finer map, which are last.
         ratio: Int. Its places along a side of a coarse one. Defaults to `1`.
+        units: Int. Of the hidden layer. Defaults to `512`.
+        stride: Float. Pixels between places of the finer map. Defaults to `1`.
         **kwargs: Arguments of `keras.layers.Layer`.
 
     Input shape:
-        `[b, h, w, coarse + ratio^2 fine]`, the finer map last.
+        `[b, h, w, coarse + ratio^2 fine]`, as of `BackboneWindows`.
 
     Output shape:
-        `[b, h ratio, w ratio, units]`.
+        Poses `[b, h ratio, w ratio, num_types, 3 + num_classes]`: row and
+        column in pixels, presence and votes; and activations, without the last
+        axis. Both float32.
     """
 
-    def __init__(self, units: int, fine: int, ratio: int = 1, **kwargs: Any):
-        super().__init__(**kwargs)
-        self.units = units
+    def __init__(
+        self,
+        num_types: int,
+        num_classes: int,
+        fine: int,
+        ratio: int = 1,
+        units: int = 512,
+        stride: float = 1.0,
+        **kwargs: Any,
+    ):
+        check_positive(num_types=num_types, units=units)
+        super().__init__(**{"autocast": False, **kwargs})
+        self.num_types = num_types
+        self.num_classes = num_classes
         self.fine = fine
         self.ratio = ratio
+        self.units = units
+        self.stride = float(stride)
 
     def build(self, input_shape: Any) -> None:
-        coarse = input_shape[-1] - self.ratio**2 * self.fine
-        for name, size in (("kernel", coarse), ("fine_kernel", self.fine)):
-            weight = self.add_weight(shape=(size, self.units), name=name)
+        size, types = input_shape[-1], self.num_types
+        self.coarse = size - self.ratio**2 * self.fine
+        for name, shape in (
+            ("kernel", (self.coarse, self.units)),
+            ("fine_kernel", (self.fine, self.units)),
+            ("bias", (self.units,)),
+            ("type_kernel", (self.units, types + 1)),  # nothing is last
+            ("type_bias", (types + 1,)),
+            ("transformation", (types, size, self.num_classes)),
+            ("constants", (types, self.num_classes)),
+        ):
+            hidden = name.endswith("kernel")
+            weight = self.add_weight(
+                shape=shape,
+                initializer="glorot_uniform" if hidden else "zeros",
+                autocast=False,
+                name=name,
+            )
             setattr(self, name, weight)
-        self.bias = self.add_weight(
-            shape=(self.units,), initializer="zeros", name="bias"
-        )
 
-    def call(self, inputs: Tensor) -> Tensor:
-        _, rows, columns, _ = inputs.shape
-        r, coarse = self.ratio, self.kernel.shape[0]
-        x = ops.matmul(inputs[..., :coarse], self.kernel)
-        x = ops.repeat(ops.repeat(x, r, axis=1), r, axis=2)
+    def call(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        features = as_float32(inputs)
+        _, rows, columns, size = features.shape
+        r, types, classes = self.ratio, self.num_types, self.num_classes
+
+        def enlarged(maps: Tensor) -> Tensor:
+            return ops.repeat(ops.repeat(maps, r, axis=1), r, axis=2)
+
         fine = ops.reshape(
-            inputs[..., coarse:], (-1, rows, columns, r, r, self.fine)
+            features[..., self.coarse :], (-1, rows, columns, r, r, self.fine)
         )
         fine = ops.transpose(fine, (0, 1, 3, 2, 4, 5))
         fine = ops.reshape(fine, (-1, rows * r, columns * r, self.fine))
-        return ops.relu(x + ops.matmul(fine, self.fine_kernel) + self.bias)
+        hidden = ops.relu(
+            enlarged(ops.matmul(features[..., : self.coarse], self.kernel))
+            + ops.matmul(fine, self.fine_kernel)
+            + self.bias
+        )
+        logits = ops.matmul(hidden, self.type_kernel) + self.type_bias
+        presence = ops.softmax(logits, axis=-1)[..., :-1]
+        most = ops.max_pool(
+            presence, _NEAR, 1, padding="same", data_format="channels_last"
+        )
+        active = presence * ops.cast(presence >= most, "float32")
+        kernel = ops.transpose(self.transformation, (1, 0, 2))
+        votes = ops.matmul(features, ops.reshape(kernel, (size, -1)))
+        votes = enlarged(votes + ops.reshape(self.constants, (-1,)))
+        votes = ops.reshape(votes, (-1, rows * r, columns * r, types, classes))
+        there = ops.expand_dims(presence, -1)
+        places = ops.zeros_like(there) + self._places(rows * r, columns * r)
+        return ops.concatenate([places, there, votes], axis=-1), active
+
+    def _places(self, rows: int, columns: int) -> NDArray[np.float32]:
+        """Returns the middles of places in pixels, `[1, h, w, 1, 2]`."""
+        grid = np.indices((rows, columns), "float32")
+        places = (np.moveaxis(grid, 0, -1) + 0.5) * self.stride - 0.5
+        return places[None, :, :, None]
 
     def multiply_adds(self, input_shape: Any) -> int:
-        """Counts both products, see `tfcaps.rem.multiply_adds`."""
-        return math.prod(input_shape[1:]) * self.units
+        """Counts the products, see `tfcaps.rem.multiply_adds`."""
+        places = math.prod(input_shape[1:3])
+        types = places * self.ratio**2 * self.units * (self.num_types + 1)
+        votes = places * math.prod(self.transformation.shape)
+        return math.prod(input_shape[1:]) * self.units + types + votes
 
     @property
     def equivalent_layers(self) -> list[keras.layers.Layer]:
         """Layers of equal receptive fields, for `rem.receptive_fields`."""
-        upsample = keras.layers.UpSampling2D(
-            self.ratio, data_format="channels_last"
-        )
-        dense = keras.layers.Dense(self.units)
-        return [upsample, dense]
+        how: Any = {"data_format": "channels_last"}
+        upsample = keras.layers.UpSampling2D(self.ratio, **how)
+        pool = keras.layers.MaxPooling2D(_NEAR, 1, padding="same", **how)
+        return [upsample, pool]
 
     def get_config(self) -> dict[str, Any]:
-        config = {"units": self.units, "fine": self.fine, "ratio": self.ratio}
-        return {**super().get_config(), **config}
-
-
-@keras.saving.register_keras_serializable(package="tfcaps")
-class PartVotes(keras.layers.Layer):
-    """Makes poses of parts: where, how present, and what each says for classes.
-
-    A part of type `t` votes `f W_tj + b_tj` for class `j`, by the features `f`
-    that its place has.
-
-    Args:
-        num_classes: Int. Number of classes.
-        **kwargs: Arguments of `keras.layers.Layer`.
-
-    Call arguments:
-        places: Rows and columns in pixels, `[b, h, w, t, 2]`.
-        presence: How much of each type, and of nothing, is there, whatever
-            wins, `[b, h, w, t + 1]`.
-        features: On a grid that may be coarser, `[b, h / r, w / r, d]`.
-
-    Output shape:
-        `[b, h, w, t, 3 + num_classes]`, float32.
-    """
-
-    def __init__(self, num_classes: int, **kwargs: Any):
-        super().__init__(**{"autocast": False, **kwargs})
-        self.num_classes = num_classes
-
-    def build(
-        self, places_shape: Any, presence_shape: Any, features_shape: Any
-    ) -> None:
-        types, parents = places_shape[-2], self.num_classes
-        self.transformation = self.add_weight(
-            shape=(types, features_shape[-1], parents),
-            initializer="zeros",
-            autocast=False,
-            name="transformation",
-        )
-        self.constants = self.add_weight(
-            shape=(types, parents),
-            initializer="zeros",
-            autocast=False,
-            name="constants",
-        )
-
-    def call(
-        self, places: Tensor, presence: Tensor, features: Tensor
-    ) -> Tensor:
-        types, size, parents = self.transformation.shape
-        rows, columns = places.shape[1:3]
-        kernel = as_float32(self.transformation)
-        kernel = ops.reshape(ops.transpose(kernel, (1, 0, 2)), (size, -1))
-        votes = ops.matmul(as_float32(features), kernel)
-        votes += ops.reshape(as_float32(self.constants), (-1,))
-        down, right = (
-            n // m
-            for n, m in zip((rows, columns), votes.shape[1:3], strict=True)
-        )
-        votes = ops.repeat(ops.repeat(votes, down, axis=1), right, axis=2)
-        votes = ops.reshape(votes, (-1, rows, columns, types, parents))
-        there = ops.expand_dims(presence[..., :-1], -1)
-        return ops.concatenate([places, there, votes], axis=-1)
-
-    def multiply_adds(self, input_shape: Any) -> int:
-        """Counts the votes at all places, see `tfcaps.rem.multiply_adds`."""
-        return math.prod(input_shape[1:3]) * math.prod(
-            self.transformation.shape
-        )
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "num_classes": self.num_classes}
+        names = "num_types num_classes fine ratio units stride".split()
+        own = {name: getattr(self, name) for name in names}
+        return {**super().get_config(), **own}

@@ -1,6 +1,7 @@
 """A network of shared parts that finds its body plan from images and labels."""
 
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,8 @@ from keras import ops
 from numpy.typing import NDArray
 
 from tfcaps import graphs
-from tfcaps.layers import PartCaps
 from tfcaps.parts import body_plan
-from tfcaps.parts.body_plan_caps import (
-    BodyPlanCaps,
-    PartVotes,
-    PlaceFeatures,
-)
+from tfcaps.parts.body_plan_caps import BodyPlanCaps, WindowParts
 
 Array = NDArray[Any]
 
@@ -24,7 +20,7 @@ Array = NDArray[Any]
 _MOST = 2500
 # Components of the two maps of windows by which types are told.
 _LOCAL = (96, 80)
-_STRENGTHS = (1.0, 3.0, 10.0, 30.0)  # of the evidence, of which one is chosen
+_STRENGTHS = (3.0, 10.0, 30.0, 100.0)  # of the evidence, of which one is chosen
 _PLANS = (1, 2, 3)
 # A further plan must lower the held-out error by this share.
 _GAIN = 0.97
@@ -61,8 +57,7 @@ class BodyPlanModel(keras.Model):
         self.report: dict[str, Any] = {}
         # XLA takes longer to compile a backbone than most take to use it.
         self.jit_compile = False
-        kinds = (PlaceFeatures, PartCaps, PartVotes, BodyPlanCaps)
-        for kind in kinds:
+        for kind in (WindowParts, BodyPlanCaps):
             graphs.only_layer(self, kind)  # or an error
 
     def fit(
@@ -91,7 +86,8 @@ class BodyPlanModel(keras.Model):
                 images. Defaults to `None`, a temporary one.
 
         Returns:
-            A `History` of one epoch, with `accuracy` and `val_accuracy`.
+            A `History` of one epoch, with `accuracy`, `val_accuracy` and
+            `seconds`.
 
         Raises:
             ValueError: If there is not one label for each image, or too few.
@@ -113,6 +109,7 @@ class BodyPlanModel(keras.Model):
                 "`validation_split` must be in (0, 1). Received: "
                 f"validation_split={validation_split}."
             )
+        start = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
             maps = self.maps(x, cache or folder, batch_size, bool(verbose))
             self._estimate(maps, labels, validation_split, seed)
@@ -120,7 +117,9 @@ class BodyPlanModel(keras.Model):
         history.set_model(self)
         history.on_train_begin()
         names = ("accuracy", "val_accuracy")
-        history.on_epoch_end(0, {name: self.report[name] for name in names})
+        logs = {name: self.report[name] for name in names}
+        logs["seconds"] = time.perf_counter() - start
+        history.on_epoch_end(0, logs)
         self.history = history
         return history
 
@@ -197,23 +196,21 @@ class BodyPlanModel(keras.Model):
         draw = np.random.default_rng(seed)
         held = draw.permutation(len(labels)) < split * len(labels)
         some = np.sort(draw.permutation(len(labels))[:_MOST])
-        places = graphs.only_layer(self, PlaceFeatures)
-        coarse = maps["local"].shape[-1] - places.ratio**2 * places.fine
+        parts = graphs.only_layer(self, WindowParts)
         reductions = [
             body_plan.components(x, size)
             for x, size in zip(
-                _split(maps["local"][some], places, coarse), _LOCAL, strict=True
+                _split(maps["local"][some], parts), _LOCAL, strict=True
             )
         ]
 
         def local(rows: Array) -> Array:
-            x, fine = _split(maps["local"][rows], places, coarse)
-            r = places.ratio
+            x, fine = _split(maps["local"][rows], parts)
+            r = parts.ratio
             x = reductions[0](x).repeat(r, 1).repeat(r, 2)
             x = np.concatenate([x, reductions[1](fine)], axis=-1)
             return x.reshape(len(rows), -1, x.shape[-1])
 
-        parts = graphs.only_layer(self, PartCaps)
         count = parts.num_types
         found = body_plan.frames(maps["deep"][some], maps["middle"][some])
         seen = local(some)
@@ -231,16 +228,16 @@ class BodyPlanModel(keras.Model):
         ]
         presence = np.concatenate(presence)[..., :count]
         cells, active = presence.argmax(axis=1), presence.max(axis=1)
-        columns = places.ratio * maps["local"].shape[2]
+        columns = parts.ratio * maps["local"].shape[2]
         row, column = cells // columns, cells % columns
         look = np.stack(
             [
-                x[r // places.ratio, c // places.ratio]
+                x[r // parts.ratio, c // parts.ratio]
                 for x, r, c in zip(maps["local"], row, column, strict=True)
             ]
         ).astype("f4")
         self._estimate_evidence(look, active, labels, held, seed)
-        stands = np.stack([row, column], -1) * parts.stride + parts.offset
+        stands = (np.stack([row, column], -1) + 0.5) * parts.stride - 0.5
         facing = np.ones(len(labels))
         facing[some] = found.facing
         self._estimate_plans(
@@ -264,13 +261,9 @@ class BodyPlanModel(keras.Model):
         for reduction, own in zip(reductions, kernels, strict=True):
             folded.append(reduction.kernel @ own)
             bias = bias - reduction.mean @ folded[-1]
-        graphs.only_layer(self, PlaceFeatures).set_weights([*folded, bias])
-        parts = graphs.only_layer(self, PartCaps)
-        kernel, bias = last.get_weights()
-        kernel = kernel[None, None]
-        parts.conv.set_weights([kernel[..., :-1], bias[:-1]])
-        parts.nothing_conv.set_weights([kernel[..., -1:], bias[-1:]])
-        parts.hardness.assign(1.0)
+        parts = graphs.only_layer(self, WindowParts)
+        rest = parts.get_weights()[5:]
+        parts.set_weights([*folded, bias, *last.get_weights(), *rest])
 
     def _estimate_evidence(
         self, look: Array, active: Array, labels: Array, held: Array, seed: int
@@ -289,9 +282,9 @@ class BodyPlanModel(keras.Model):
         tried = {s: right(learnt(~held, s), held) for s in _STRENGTHS}
         strength = max(tried, key=tried.__getitem__)
         says = learnt(np.ones(len(labels), bool), strength)
-        graphs.only_layer(self, PartVotes).set_weights(
-            [says.kernel, says.constants]
-        )
+        parts = graphs.only_layer(self, WindowParts)
+        parts.transformation.assign(says.kernel)
+        parts.constants.assign(says.constants)
         graphs.only_layer(self, BodyPlanCaps).bias.assign(says.bias)
         self.report |= {
             "accuracy": right(says, np.ones(len(labels), bool)),
@@ -327,7 +320,8 @@ class BodyPlanModel(keras.Model):
         without = np.abs(places - places[~held].mean(axis=0))[held]
         self.report |= {
             "plans": chosen,
-            "plan_errors": [p.error for p in tried.values()],
+            "plan_error": plans.error,
+            "plan_errors": [each.error for each in tried.values()],
             "error_without_plan": float(
                 np.linalg.norm(without, axis=-1).mean() / side
             ),
@@ -345,10 +339,10 @@ class BodyPlanModel(keras.Model):
         return model
 
 
-def _split(maps: Array, places: PlaceFeatures, coarse: int) -> list[Array]:
+def _split(maps: Array, parts: WindowParts) -> list[Array]:
     """Returns the two maps of windows, the finer one on its own grid."""
     n, rows, columns, _ = maps.shape
-    r = places.ratio
-    fine = maps[..., coarse:].reshape(n, rows, columns, r, r, places.fine)
-    fine = fine.swapaxes(2, 3).reshape(n, rows * r, columns * r, places.fine)
+    r, coarse = parts.ratio, parts.coarse
+    fine = maps[..., coarse:].reshape(n, rows, columns, r, r, parts.fine)
+    fine = fine.swapaxes(2, 3).reshape(n, rows * r, columns * r, parts.fine)
     return [maps[..., :coarse], fine]

@@ -438,8 +438,8 @@ _Rule = Callable[[Any, list[Fields], Shape], Fields | None]
 # Rules by the names of layers and of operations.
 _NAMES: dict[_Rule, str] = {
     _same: "Activation BatchNormalization Dropout ELU Identity LeakyReLU "
-    "Length Normalization PReLU ReLU Rescaling SpatialDropout2D PartVotes "
-    "Abs Cast Negative Relu Sigmoid Sqrt Square",
+    "Length Normalization PReLU ReLU Rescaling SpatialDropout2D Abs Cast "
+    "Negative Relu Sigmoid Sqrt Square",
     _mixed: "Dense LayerNormalization RMSNormalization Softmax Squash "
     "UnitNormalization",
     _merge: "Add Average Concatenate Divide Maximum Minimum Multiply Subtract",
