@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 import tfcaps
-from cli import progress
+from cli import UserError, progress
 from tfcaps import graphs, rem
 from training import devices, features, models, networks, objectives, starting
 from training.batches import Batches, stream, training_batches

@@ -22,6 +22,7 @@ import numpy as np
 
 from cli import UserError, progress
 from training import pictures
+from training.datasets import keypoint_photos
 from training.datasets.data import Data, checked, held_out
 from training.datasets.prepared import TEST_SHARE
 from training.images import Array, Images, Split, size_text
