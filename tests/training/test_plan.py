@@ -153,11 +153,6 @@ sys.exit(status)
         ("training/tables.py nowhere --to file", "is no finished run"),
         ("training/pretrained.py --help", ""),
         ("training/pretrained.py nowhere", "[Errno 2] No such file"),
-        ("experiments/run.py --help", ""),
-        ("experiments/run.py table_99", "invalid choice: 'table_99'"),
-        ("experiments/run.py table_9 --data-dir nowhere", "is not a folder"),
-        ("experiments/run.py --tables nowhere", "no folder of --tables has an"),
-        ("experiments/run.py", "give one of: an experiment, --tables"),
         ("benchmarks/run.py --help", ""),
         ("benchmarks/run.py --only speed", "invalid choice: 'speed'"),
         # An example for machines without tfcaps, with NumPy.
