@@ -144,6 +144,11 @@ class Decoder(keras.layers.Layer):
         images = ops.cast(self.network(vectors), self.compute_dtype)
         return ops.reshape(images, (-1, *self.image_shape))
 
+    def inner_layers(self, input_shape: Any) -> list[Any]:
+        _, classes, dim = input_shape
+        features = dim if self.class_independent else classes * dim
+        return [(self.network, (1, features))]
+
     def compute_output_shape(
         self, input_shape: Any, *shapes: Any, **named_shapes: Any
     ) -> Any:

@@ -201,29 +201,25 @@ def test_children_with_activations_of_their_own_stay(rng):
     assert is_left_alone(randomized(model, rng))
 
 
-def depthwise(channels, bias=0.0):
-    def silence_some(model):
-        conv = model.get_layer("primary").conv
-        fill(conv.kernel, np.s_[:, :, channels])
-        fill(conv.bias, channels, bias)
-
-    return silence_some
+def first(channels):
+    return lambda model: silence(model.get_layer("first"), channels)
 
 
 @pytest.mark.parametrize(
-    ("silence_some", "left"),
+    ("use_bias", "silence_some", "left"),
     [
-        (votes(np.s_[1::3]), 2),
-        (depthwise(np.s_[4:8]), 2),
-        (depthwise(np.s_[4:8], 0.3), 3),
-        (depthwise(np.s_[4:6]), 3),
+        (True, votes(np.s_[1::3]), 2),
+        (False, first(np.s_[4:8]), 2),
+        (False, first(np.s_[4:6]), 3),
+        (True, first(np.s_[4:8]), 3),
     ],
-    ids=["silent", "zero", "constant", "half"],
+    ids=["silent", "zero", "half", "constant"],
 )
-def test_depthwise_types_are_left_out(silence_some, left, rng):
+def test_depthwise_types_are_left_out(use_bias, silence_some, left, rng):
     images = keras.Input((7, 7, 2))
     features = layers.Conv2D(12, 3, activation="relu", name="first")(images)
-    primary = PrimaryCaps(3, 4, 3, 2, depthwise=True, name="primary")
+    settings = {"depthwise": True, "use_bias": use_bias, "name": "primary"}
+    primary = PrimaryCaps(3, 4, 3, 2, **settings)
     poses = ClassCaps(3, 5, name="last")(primary(features))
     model = randomized(keras.Model(images, poses), rng)
     silence_some(model)

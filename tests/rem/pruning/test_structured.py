@@ -15,7 +15,7 @@ from tests.networks import (
     tiny_capsnet,
 )
 from tests.nightly import nightly
-from tests.tolerance import SUMS, assert_all_close
+from tests.tolerance import SUMS, assert_all_close, assert_all_equal
 from tfcaps import rem
 from tfcaps.rem.pruning.structured import UnitGroups
 
@@ -42,7 +42,7 @@ def num_left(groups, keep):
 
 
 @every_network
-def test_compacted_network_does_what_the_masked_one_does(name, rng):
+def test_compacted_network_does_what_the_masked_one_does(name, rng, tmp_path):
     keras.utils.set_random_seed(0)
     model = randomized(compiled(SMALL_NETWORKS[name]()), rng)
     if not SITES[name]:
@@ -71,7 +71,10 @@ def test_compacted_network_does_what_the_masked_one_does(name, rng):
     assert share <= pruning.reached() < 0.9
     assert not keep.all()
     rem.strip_pruning(model)
+    masked = model.get_weights()
     compact = rem.compact(model)
+    assert compact.name == model.name
+    assert_all_equal(model.get_weights(), masked)
     # Types of which every child has left go too.
     counted = rem.multiply_adds(compact).total
     modelled = pruning.groups.multiply_adds(keep)
@@ -82,6 +85,11 @@ def test_compacted_network_does_what_the_masked_one_does(name, rng):
     # EM divides by variances, which enlarges what sums are rounded by.
     atol = 1e-5 if name == "em_capsnet" else SUMS
     assert_same(rem.capsule_outputs(compact)(inputs), expected, atol)
+    shown = rem.explanation(model)(inputs)
+    assert_same(rem.explanation(compact)(inputs), shown, atol)
+    compact.save(tmp_path / "compact.keras")
+    loaded = keras.models.load_model(tmp_path / "compact.keras")
+    np.testing.assert_allclose(loaded(inputs), compact(inputs), atol=SUMS)
 
 
 def test_each_layer_loses_the_same_share():

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfcaps.graphs import check_unquantized, encoder
-from tfcaps.rem.compaction.compact import Call, Units
-from tfcaps.rem.compaction.rules import Tied
-from tfcaps.rem.compaction.units import Ids, Mask, Slice, any_at
+from tfcaps.layers.units import Ids, Mask, Slice
+from tfcaps.rem.compaction.rules import any_at
+from tfcaps.rem.compaction.units import UnitCall, Units
 from tfcaps.rem.multiply_adds import of_layer
 from tfcaps.rem.pruning.pruning import Schedule, Scheduled, begin
 
@@ -84,11 +84,10 @@ class UnitGroups:
         self._made: list[Slice] = []
         self._read: list[Slice] = []
         for call in units.calls:
-            if (rule := call.rule) is not None:
-                of_outputs = groups[call.outputs[0]]
-                of_inputs = groups[call.inputs[0]]
-                self._add(rule.producer_slices(), of_outputs, self._made)
-                self._add(rule.consumer_slices(), of_inputs, self._read)
+            if call.units is not None:
+                made, read = call.units.made, call.units.read
+                self._add(made, groups[call.outputs[0]], self._made)
+                self._add(read, groups[call.inputs[0]], self._read)
         self._costs = [_cost(c, groups) for c in units.calls if c.inputs]
         every = [s for s in self._made + self._read if s.variable.trainable]
         known = {id(s.variable): s.variable for s in every}
@@ -151,7 +150,7 @@ class UnitGroups:
                 yield s, known[id(s.variable)]
 
     def _add(
-        self, slices: list[Slice], groups: Ids, known: list[Slice]
+        self, slices: Sequence[Slice], groups: Ids, known: list[Slice]
     ) -> None:
         """Adds slices of groups, and the place of those that are new."""
         for s in slices:
@@ -165,16 +164,16 @@ class UnitGroups:
                 self.sites[new] = self.sites.max() + 1
 
 
-def _cost(call: Call, groups: Ids) -> tuple[int, list[Ids]]:
+def _cost(call: UnitCall, groups: Ids) -> tuple[int, list[Ids]]:
     """Returns the multiply-adds of a call, and the groups of its axes.
 
     It has as large a share of them as it has of both axes.
     """
     count = of_layer(call.layer, call.shape) or 0
-    if call.rule is None:
+    if call.units is None:
         return count, []
     tensors = [call.outputs[0]]
-    if not isinstance(call.rule, Tied):
+    if call.units.sources is None:
         tensors.append(call.inputs[0])
     return count, [groups[ids] for ids in tensors if len(ids)]
 
