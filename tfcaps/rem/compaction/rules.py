@@ -1,4 +1,4 @@
-"""The units of Keras' layers; layers of our own say theirs, see `LayerUnits`."""
+"""The units of layers of Keras; our own say theirs, see `LayerUnits`."""
 
 from collections.abc import Callable
 from typing import Any
