@@ -116,10 +116,11 @@ class CapsuleConv2D(PrimaryCaps):
         return super().inner_layers(_merged(input_shape))
 
     def units(self, input_shapes: Any) -> LayerUnits | None:
-        if self.depthwise:
+        units = super().units(input_shapes)
+        if units is None or self.depthwise:
             return None
         read = channels_read(self.conv, input_shapes[0][-1])
-        return super().units(input_shapes)._replace(read=read)
+        return units._replace(read=read)
 
 
 def _merged(shape: Any) -> tuple[Any, ...]:

@@ -195,7 +195,8 @@ class RoutedCaps(keras.layers.Layer):
         `types` are those of all children of a parent, `axis` is theirs of the
         transformation, `None` if they share it.
         """
-        routing, (shape, *others) = self.routing, input_shapes
+        routing: Any = self.routing
+        shape, *others = input_shapes
         active = routing.explicit_activations
         known = len(shape) == 5 if active else ignores_silent
         if not known or others != [shape[:-1]] * active:
@@ -280,7 +281,7 @@ def select_outputs(
 
 
 def settings_of_parents(
-    routing: routings.Routing, name: str, places: int = 1
+    routing: Any, name: str, places: int = 1
 ) -> Callable[[Mask], dict[str, Any]]:
     """Returns `LayerUnits.settings` of a layer whose units are parents.
 

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 import tfcaps
-from tests.backends import on_tensorflow
 from tests.compaction import assert_same, compiled, fit, randomized
 from tests.networks import (
     SMALL_NETWORKS,
@@ -15,7 +14,7 @@ from tests.networks import (
     tiny_capsnet,
 )
 from tests.nightly import nightly
-from tests.tolerance import SUMS, assert_all_close, assert_all_equal
+from tests.tolerance import SUMS, assert_all_equal
 from tfcaps import rem
 from tfcaps.rem.pruning.structured import UnitGroups
 
@@ -200,22 +199,3 @@ def test_units_leave_one_after_the_other_and_never_come_back(images):
     history = fit(model, images)
     assert history["sparsity"] == [model.pruning.sparsity()]
     assert history["sparsity"][0] > 0.3
-
-
-@on_tensorflow
-@pytest.mark.slow
-def test_resumed_training_goes_on_with_its_units(images, tmp_path):
-    def begun():
-        keras.utils.set_random_seed(1)
-        model = compiled(SMALL_NETWORKS["parts_capsnet"]())
-        schedule = keras.optimizers.schedules.PolynomialDecay(0.0, 6, 0.6)
-        return rem.prune_structured(model, schedule)
-
-    whole, first, second = begun(), begun(), begun()
-    fit(whole, images, epochs=3)
-    fit(first, images, epochs=1)
-    first.save_weights(tmp_path / "back_up.weights.h5")
-    second.load_weights(tmp_path / "back_up.weights.h5")
-    assert second.pruning.reached() == first.pruning.reached() > 0
-    fit(second, images, epochs=2)
-    assert_all_close(second.weights, whole.weights)

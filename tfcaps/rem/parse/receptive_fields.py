@@ -309,7 +309,10 @@ def _same(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
 def _whole(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
     """Layers whose units see all of the inputs, on a map of its places."""
     ends = [fields.bounds.reshape(-1, 4).min(axis=0) for fields in inputs]
-    bounds, first = np.tile(np.min(ends, axis=0), (*_units(shape), 1)), inputs[0]
+    bounds, first = (
+        np.tile(np.min(ends, axis=0), (*_units(shape), 1)),
+        inputs[0],
+    )
     if bounds.shape != first.bounds.shape:
         return Fields(shape, bounds)
     return first._replace(bounds=bounds)
