@@ -110,7 +110,7 @@ def measured(
     return {
         "dataset": config.dataset,
         "seed": config.seed,
-        "accuracy": seeds.right(trees.lengths, labels),
+        "accuracy": seeds.percent_right(trees.lengths, labels),
         "linear": linear(known, unseen),
         "exchanged": exchanged(head, images, labels),
         "bits": entropy(trees, trees.slots),
@@ -148,7 +148,7 @@ def exchanged(head: Any, maps: Array, labels: Array) -> float:
     for seed in range(_ORDERS):
         order = np.random.default_rng(seed).permutation(len(bias))
         conv.set_weights([kernel[..., order], bias[order]])
-        right.append(seeds.right(head.predict(maps, verbose=0), labels))
+        right.append(seeds.percent_right(head.predict(maps, verbose=0), labels))
     conv.set_weights([kernel, bias])
     return float(np.mean(right))
 
@@ -190,11 +190,9 @@ def linear(train: Any, test: Any) -> float:
 
 def draw(folder: Any, photos: Any, classes: Any, trees: Any, to: Path) -> None:
     """Draws ten photos, not chosen but for being right or wrong."""
-    from training.figures import names_of_types
-
     wrong = trees.predicted != photos.labels
     rows = [*np.flatnonzero(~wrong)[:_RIGHT], *np.flatnonzero(wrong)[:_WRONG]]
-    names = names_of_types(folder, trees.num_types)
+    names = folder.type_names(trees.num_types)
     titles, leaves = [], []
     for k in rows:
         title = f"{classes[trees.predicted[k]]} {trees.lengths[k].max():.2f}"

@@ -190,16 +190,12 @@ constellation_caps | PARTS | ALL
 constellation_caps-evidence | PARTS | {"return_evidence": True}
     | ConstellationCaps(3, MeanShiftRouting(steps=1, width=1.0, levels=11),
       stride=2, offset=(1, 0))
-map_caps | PARTS | ALL | MapCaps(3)
-map_caps-evidence | PARTS | {"return_evidence": True}
-    | MapCaps(3, MeanShiftRouting(width=1.0, levels=11), 2, (1, 0))
 part_caps | (5, 4, 3) | {} | PartCaps(2, 3)
 part_caps-crossing | (5, 4, 3) | {} | PartCaps(2, 3, exclusive=False)
 part_caps-per_type | (5, 4, 3) | {} | PartCaps(2, 3, per_type=True)
 part_caps-presence | (5, 4, 3) | {"return_presence": True}
     | PartCaps(2, stride=2, offset=(1, 1), power=2)
 template_decoder | (3, 2, 3) | {} | TemplateDecoder((5, 4, 2), 3, (1, 0))
-moment_frame | (6, 5, 2) | {} | MomentFrame(7, 2.0)
 length | (3, 4) | {} | Length()
 squash | (3, 4) | {} | Squash()
 squash-efficient | GRID | {} | Squash("efficient")

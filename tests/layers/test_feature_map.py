@@ -12,7 +12,6 @@ MAPS = {
     "PrimaryCaps": lambda **k: layers.PrimaryCaps(4, 8, 3, **k),
     "PrimaryMatrixCaps": lambda **k: layers.PrimaryMatrixCaps(4, **k),
     "PartCaps": lambda **k: layers.PartCaps(4, **k),
-    "MomentFrame": lambda **k: layers.MomentFrame(20, **k),
 }
 
 

@@ -14,7 +14,6 @@ from tests.tolerance import assert_all_close, assert_close
 from tfcaps.layers import (
     ClassCaps,
     ConstellationCaps,
-    MapCaps,
     PartCaps,
     TemplateDecoder,
 )
@@ -333,42 +332,3 @@ def test_templates_become_what_is_seen_where_a_type_was_found():
     np.testing.assert_allclose(decoder.templates[..., 1], before[..., 1])
     with pytest.raises(ValueError, match="`found` must have activations above"):
         decoder.adapt(images, 0.1 * found)
-
-
-def test_maps_add_up_to_the_odds_of_classes(parts, rng):
-    """Expected values are those of loops over places."""
-    places, active, _ = parts
-    active = active.copy()
-    active[1] *= 0.01
-    routing = MeanShiftRouting(width=1.5, epsilon=0.1, orphan=0.3)
-    layer = built(MapCaps(CLASSES, routing, stride=2), SHAPE, None)
-    layer.maps.assign(rng.normal(0.0, 0.1, layer.maps.shape))
-    maps = np.zeros(layer.maps.shape)
-    for at in np.ndindex(*SHAPE[1:3]):
-        for near in np.ndindex(*SHAPE[1:3]):
-            square = 4.0 * np.sum(np.square(np.subtract(at, near)))
-            maps[at] += (
-                10 * np.exp(-square / 4.5) * np.asarray(layer.maps)[near]
-            )
-    told = active.reshape(2, -1, 1) * maps.reshape(1, -1, CLASSES)
-    odds = 0.1 * np.exp(told.sum(axis=1))
-    shares = odds / (1.0 + odds.sum(axis=1, keepdims=True))
-    positive = np.maximum(told, 0.0)
-    tells = positive / (positive + 0.3)
-    poses = np.einsum("bij,bid->bjd", tells, places.reshape(2, -1, 2))
-    poses /= tells.sum(axis=1)[..., None]
-    decided = shares == shares.max(axis=1, keepdims=True)
-    decided &= shares > 1.0 - shares.sum(axis=1, keepdims=True)
-    assert decided.sum(axis=1).tolist() == [1, 0]  # or nothing
-    for factors, training in ((shares, True), (decided, False)):
-        found = layer(
-            places, active, **ALL, return_evidence=True, training=training
-        )
-        couplings = factors[:, None] * tells
-        expected = (poses, shares, couplings, np.log(shares))
-        assert_all_close(found, expected, atol=1e-3)
-    best = maps.reshape(-1, *maps.shape[2:]).argmax(axis=0)
-    rows, columns = maps.shape[:2]
-    shifts = np.stack(np.divmod(best, columns), -1) - (rows // 2, columns // 2)
-    assert_close(layer.shifts, 2.0 * shifts)
-    assert_close(layer.slots, maps.max(axis=(0, 1)) > 0.3)

@@ -84,10 +84,6 @@ PartCaps(2, window=4)
     `window` must be odd. Received: window=4.
 PartCaps(2, stride=0)
     `stride` and `power` must be above
-MomentFrame(0)
-    `size` must be integers of at least 1. Received: size=0.
-MomentFrame(spread=0)
-    `spread` must be above 0. Received: spread=0.
 TemplateDecoder((8, 8, 1), size=4)
     `size` must be odd. Received: size=4.
 ConstellationCaps(3, stride=0)
@@ -126,8 +122,6 @@ PrimaryCaps(2, 4, 3)(Input(5, 5))
     PrimaryCaps takes a feature map [batch, rows, columns, channels]. Received:
 PrimaryMatrixCaps(2)(Input(4, 3))
     PrimaryMatrixCaps takes a feature map [batch, rows, columns, channels].
-MomentFrame()(Input(4, 4))
-    MomentFrame takes images [batch, rows, columns, channels], all known
 PartCaps(2)(Input(None, 4, 3))
     PartCaps takes a feature map [batch, rows, columns, channels], all known but
 Decoder((4, 4, 1))(Input(2, 2, 3, 4))
@@ -152,8 +146,6 @@ PrimaryCaps(2, 4, 3, depthwise=True)(Input(5, 5, 6))
     input_shape=(None, 5, 5, 6).
 ConstellationCaps(3)(Input(8, 8, 2, 3))
     ConstellationCaps takes places
-MapCaps(3)(Input(8, 8, 2, 3))
-    MapCaps takes places
 TemplateDecoder((9, 20, 1))(Input(4, 4, 2))
     Images must have a whole number of pixels for each place
 ClassCaps(3, 4)(zeros(6, 4, 8), zeros(4, 6))

@@ -7,7 +7,6 @@ from keras import ops
 
 import tfcaps
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
-from tests.nightly import nightly
 from tests.refusals import assert_refused, refusals
 from tests.tolerance import assert_all_equal, assert_close
 from tfcaps import models, rem
@@ -77,9 +76,9 @@ def test_types_become_parts_that_no_label_names():
     found = tfcaps.rem.trees(network, images)
     assert np.mean(found.predicted == labels) > 0.97
     # Parts are six pixels apart, and children stand on every second pixel.
-    named = tfcaps.rem.named_parts(
-        found, places, kinds=np.tile([0, 1], (len(images), 1)), reach=3.5
-    )
+    kinds = np.tile([0, 1], (len(images), 1))
+    masks = rem.PartMasks(places, kinds=kinds, reach=3.5)
+    named = rem.named_parts(found, masks)
     assert named.information > 0.9 and named.found_once > 0.9
     # In the further training of a network alone types are drawn anew.
     plain = rem.encoder(network)
@@ -225,27 +224,6 @@ def test_a_class_of_few_parts_needs_no_more():
         assert_close(getattr(found, name), getattr(expected, name), atol=1e-6)
     with pytest.raises(ValueError, match="`strides` as many"):
         constellation_capsnet((32, 32, 1), 5, 7, strides=(2,))
-
-
-@nightly
-@pytest.mark.slow
-def test_maps_learn_where_types_tell_for_a_class():
-    """Classes differ by the place of one part, and need no callback."""
-    keras.utils.set_random_seed(0)
-    rng = np.random.default_rng(0)
-    labels = np.arange(256) % 2
-    images = 0.05 * rng.uniform(size=(256, 16, 16, 1)).astype("float32")
-    for image, label in zip(images, labels, strict=True):
-        row, column = rng.integers(2, 6) + 8 * label, rng.integers(2, 12)
-        image[row : row + 3, column : column + 3, 0] += PARTS[0]
-    network = constellation_capsnet((16, 16, 1), 2, 2, maps=True)
-    fit(network, images, labels, 0.01, 6)
-    found = tfcaps.rem.trees(network, images)
-    assert np.mean(found.predicted == labels) > 0.95
-    assert found.leaves.max() <= 2
-    used = tfcaps.rem.faithfulness(network, images, samples=50, draws=1)
-    assert used.necessity["zero"] > 0.9
-    assert used.necessity_active["zero"] < 0.1
 
 
 def on_pictures(**settings):

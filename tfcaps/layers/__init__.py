@@ -7,8 +7,6 @@ from tfcaps.layers.conv_caps import ConvCaps
 from tfcaps.layers.conv_caps_3d import ConvCaps3D
 from tfcaps.layers.decoder import Decoder, perturb_dimensions
 from tfcaps.layers.length import Length
-from tfcaps.layers.map_caps import MapCaps
-from tfcaps.layers.moment_frame import MomentFrame
 from tfcaps.layers.part_caps import PartCaps
 from tfcaps.layers.primary_caps import PrimaryCaps
 from tfcaps.layers.primary_matrix_caps import PrimaryMatrixCaps
@@ -24,8 +22,6 @@ __all__ = [
     "Decoder",
     "FcCaps",
     "Length",
-    "MapCaps",
-    "MomentFrame",
     "PartCaps",
     "PrimaryCaps",
     "PrimaryMatrixCaps",

@@ -9,11 +9,7 @@ import numpy as np
 from keras import ops
 
 from tfcaps import graphs
-from tfcaps.layers import (
-    ConstellationCaps,
-    MapCaps,
-    PartCaps,
-)
+from tfcaps.layers import ConstellationCaps, PartCaps
 from tfcaps.layers.part_caps import SPARE_BIAS
 from tfcaps.models.building_blocks import (
     capsule_network,
@@ -21,7 +17,6 @@ from tfcaps.models.building_blocks import (
     normalized_convolutions,
 )
 from tfcaps.parts.model import ConstellationModel
-from tfcaps.routing import MeanShiftRouting
 
 
 def constellation_capsnet(
@@ -36,7 +31,6 @@ def constellation_capsnet(
     instances: int = 1,
     parts: int | None = None,
     repulsion: float = 0.1,
-    maps: bool = False,
     routing: Any = None,
     decoder: bool = False,
     name: str = "constellation_capsnet",
@@ -68,10 +62,6 @@ def constellation_capsnet(
         parts: Int or `None`. Most parts of a class, see `ConstellationCaps`.
             Defaults to `None`.
         repulsion: Float. See `ConstellationCaps`. Defaults to `0.1`.
-        maps: Bool. A class has maps of where types tell for it, `MapCaps`, and
-            each type is at one place of the image at most: for handwriting, of
-            which no class has one blueprint. Convolutions take means instead of
-            steps. Defaults to `False`.
         routing: A `MeanShiftRouting`, or `None` for one with its defaults.
             Defaults to `None`.
         decoder: Bool. Add the dense decoder of class poses, see `with_decoder`.
@@ -91,9 +81,7 @@ def constellation_capsnet(
     because = f"for window={window} places of {step} pixels"
     check_input_shape(input_shape, (least, least), because)
     images = keras.Input(input_shape, name="images")
-    features = normalized_convolutions(
-        images, filters, strides, kernel_size, pooled=maps
-    )
+    features = normalized_convolutions(images, filters, strides, kernel_size)
     _, rows, columns, _ = features.shape
     if part_types > rows * columns:
         raise ValueError(
@@ -102,29 +90,22 @@ def constellation_capsnet(
         )
     offset = [first_place(n, kernel_size, strides) for n in input_shape[:2]]
     places: Any = {"stride": step, "offset": tuple(offset)}
-    if maps:  # of one type, all places of the image compete
-        window = 2 * max(rows, columns) - 1
     poses, present = PartCaps(
         part_types,
         window,
-        per_type=maps,
         name="part_caps",
         **places,
         data_format="channels_last",
     )(features)
-    places |= {"name": "class_caps"}
-    if maps:
-        routing = routing or MeanShiftRouting(width=3.0, orphan=0.7)
-        layer: Any = MapCaps(num_classes, routing, **places)
-    else:
-        layer = ConstellationCaps(
-            num_classes,
-            routing,
-            repulsion=repulsion,
-            instances=instances,
-            parts=parts,
-            **places,
-        )
+    layer = ConstellationCaps(
+        num_classes,
+        routing,
+        repulsion=repulsion,
+        instances=instances,
+        parts=parts,
+        name="class_caps",
+        **places,
+    )
     # By their place: `Beside` takes no other tensors by name.
     classes = layer(poses, present, return_activations=True)
     return constellation_network(images, classes, name, decoder)

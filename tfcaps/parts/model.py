@@ -10,7 +10,6 @@ from keras import ops
 from tfcaps import graphs
 from tfcaps.layers import (
     ConstellationCaps,
-    MapCaps,
     PartCaps,
     TemplateDecoder,
 )
@@ -167,7 +166,7 @@ class ConstellationModel(keras.Model):
     def estimates_blueprints(self) -> bool:
         """Whether training finds where the types of its classes stand.
 
-        Those of a backbone, of maps and of known parts stay.
+        Those of a backbone and of known parts stay.
         """
         is_drawn = self.learns_parts and "reconstruction" in self.loss
         return is_drawn and class_caps(self).shared
@@ -345,10 +344,6 @@ def soft_activations(model: ConstellationModel, presence: Tensor) -> Tensor:
 
 def _losses_of(classes: ConstellationCaps) -> dict[str, keras.losses.Loss]:
     """Returns the losses that suit the class capsules."""
-    if isinstance(classes, MapCaps):
-        return constellation_losses(
-            sparsity=0.0, ambiguity=0.002, reconstruction=0.02
-        )
     if classes.shared:
         return constellation_losses()
     # Nothing but these keeps the parts of photos few and of one type.
