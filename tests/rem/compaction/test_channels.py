@@ -186,7 +186,7 @@ def test_channels_first_is_left_alone():
 def test_channels_stay_that_one_part_of_matrix_caps_reads(rng):
     images = keras.Input((7, 7, 2))
     features = layers.Conv2D(4, 3, activation="relu", name="first")(images)
-    primary = PrimaryMatrixCaps(2, 4, 3, name="primary")
+    primary = PrimaryMatrixCaps(2, 4, name="primary")
     model = randomized(keras.Model(images, list(primary(features))), rng)
     fill(primary.pose_conv.kernel, np.s_[:, :, 2])
     assert is_left_alone(model)
