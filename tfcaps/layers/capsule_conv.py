@@ -101,8 +101,8 @@ class CapsuleConv2D(PrimaryCaps):
     def inner_layers(self, input_shape: Any) -> list[Any]:
         return super().inner_layers(_merged(input_shape))
 
-    def units(self, input_shapes: Any) -> LayerUnits | None:
-        units = super().units(input_shapes)
+    def layer_units(self, input_shapes: Any) -> LayerUnits | None:
+        units = super().layer_units(input_shapes)
         if units is None or self.depthwise:
             return None
         read = channels_read(self.conv, input_shapes[0][-1])

@@ -227,7 +227,7 @@ class ClassCaps(RoutedCaps):
         children = math.prod(self.children_shape(input_shape))
         return self._routed_multiply_adds(children, input_shape[-1])
 
-    def units(self, input_shapes: Any) -> LayerUnits | None:
+    def layer_units(self, input_shapes: Any) -> LayerUnits | None:
         grid = self.children_shape(input_shapes[0])
         types = np.arange(math.prod(grid)) % grid[-1]
         # A matrix that all children share is nobody's.

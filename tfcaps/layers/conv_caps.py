@@ -149,7 +149,7 @@ class ConvCaps(RoutedCaps):
         each = self._routed_multiply_adds(children, input_shape[-1])
         return windows * each
 
-    def units(self, input_shapes: Any) -> LayerUnits | None:
+    def layer_units(self, input_shapes: Any) -> LayerUnits | None:
         types = np.arange(input_shapes[0][3])
         return self._units(
             input_shapes,

@@ -217,7 +217,7 @@ class ConvCaps3D(keras.layers.Layer):
         votes = input_shape[3] * math.prod(shape[1:])
         return votes * self.routing.vote_passes
 
-    def units(self, input_shapes: Any) -> LayerUnits | None:
+    def layer_units(self, input_shapes: Any) -> LayerUnits | None:
         # All types of children share the kernel: one that votes zero is 0.
         if not self.routing.ignores_silent or self.bias_kind == "votes":
             return None

@@ -230,7 +230,7 @@ class PartCaps(FeatureMapLayer):
         convs = self.conv, self.nothing_conv
         return [(conv, input_shape) for conv in convs]
 
-    def units(self, input_shapes: Any) -> LayerUnits:
+    def layer_units(self, input_shapes: Any) -> LayerUnits:
         # Types compete, also those that no class has.
         read = channels_read(self.conv) + channels_read(self.nothing_conv)
         return LayerUnits(read=read, outputs=2, stay=True, zero=False)

@@ -152,7 +152,7 @@ class PrimaryCaps(FeatureMapLayer):
     def inner_layers(self, input_shape: Any) -> list[Any]:
         return [(self.conv, input_shape)]
 
-    def units(self, input_shapes: Any) -> LayerUnits | None:
+    def layer_units(self, input_shapes: Any) -> LayerUnits | None:
         if not self.depthwise:
             return LayerUnits(
                 channels_of(self.conv, self.dim),

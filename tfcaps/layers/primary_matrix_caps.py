@@ -110,7 +110,7 @@ class PrimaryMatrixCaps(FeatureMapLayer):
         convs = self.pose_conv, self.activation_conv
         return [(conv, input_shape) for conv in convs]
 
-    def units(self, input_shapes: Any) -> LayerUnits:
+    def layer_units(self, input_shapes: Any) -> LayerUnits:
         poses, active = self.pose_conv, self.activation_conv
         return LayerUnits(
             channels_of(poses, self.dim) + channels_of(active, 1, fill=_NEVER),

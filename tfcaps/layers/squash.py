@@ -48,7 +48,7 @@ class Squash(keras.layers.Layer):
     def receptive_windows(self) -> list[Any]:
         return []
 
-    def units(self, input_shapes: Any) -> LayerUnits | None:
+    def layer_units(self, input_shapes: Any) -> LayerUnits | None:
         if len(input_shapes[0]) != 5:
             return None  # channels of a map are components of one capsule
         return LayerUnits(sources=lambda x: x)

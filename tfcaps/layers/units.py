@@ -11,8 +11,8 @@ of a layer each of whose parents has all children | `rem.trees` |
 pairs of a layer inside and the shape of its input | `rem.multiply_adds` |
 | `receptive_windows`: `(kernel_size, strides, padding)` one after the other, \
 `None` for the whole map | `rem.receptive_fields` |
-| `units(input_shapes)`, see `LayerUnits`; not inherited, as a subclass may do \
-anything | `rem.compact`, `rem.prune_structured` |
+| `layer_units(input_shapes)`, see `LayerUnits`; not inherited, as a subclass \
+may do anything | `rem.compact`, `rem.prune_structured` |
 | `equivalent_layers`, layers that do the same | all |
 
 Each can be left out. A layer of which nothing is known stays as it is, sees the

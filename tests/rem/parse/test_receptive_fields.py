@@ -11,7 +11,6 @@ from matplotlib.text import Text
 from tests.networks import (
     SMALL_NETWORKS,
     every_network,
-    tiny_capsnet,
 )
 from tfcaps import models, rem, viz
 from tfcaps.layers import (
@@ -230,20 +229,6 @@ def test_every_network_has_known_fields(name):
     if name in ("backbone_capsnet", "multilayer_capsnet"):
         assert_seen_is_the_box(model)
         assert fields.is_local == (fields.grid[:2] != (1, 1))
-
-
-@pytest.mark.parametrize("share", [None, "type"])
-def test_compact_network_has_the_same_fields(share):
-    model = tiny_capsnet(primary_types=3, share=share)
-    weight = model.get_layer("class_caps").transformation
-    silent = np.arange(weight.shape[0]) % 3 == 1
-    weight.assign(np.where(silent[:, None, None, None], 0.0, weight))
-    compact = rem.compact(model)
-    fields, others = map(rem.receptive_fields, (model, compact))
-    assert fields.grid[:2] == others.grid[:2] and others.grid[2] == 2
-    left = np.arange(len(fields.boxes)) % 3 != 1
-    np.testing.assert_array_equal(fields.boxes[left], others.boxes)
-    np.testing.assert_array_equal(fields.centres, others.centres)
 
 
 def test_what_has_no_fields_is_an_error():

@@ -36,6 +36,15 @@ SITES = {
 }
 
 
+# Types of parts, channels of a backbone and hidden capsules of the scaled
+# distance stay, so that less can leave than the half.
+SHARES = {
+    "constellation_capsnet": 0.1,
+    "backbone_capsnet": 0.3,
+    "gamma_capsnet": 0.4,
+}
+
+
 def num_left(groups, keep):
     return np.bincount(groups.sites[keep], minlength=groups.sites.max() + 1)
 
@@ -56,10 +65,7 @@ def test_compacted_network_does_what_the_masked_one_does(name, rng, tmp_path):
     inputs = images_of(model, 4)
     before = np.array(model(inputs))
     full = rem.multiply_adds(model).total
-    # The types of parts and the channels of a backbone stay.
-    share = {"constellation_capsnet": 0.1, "backbone_capsnet": 0.3}.get(
-        name, 0.5
-    )
+    share = SHARES.get(name, 0.5)
     rem.prune_structured(model, lambda step: share)
     pruning = model.pruning
     every = np.ones(len(pruning.groups), bool)

@@ -32,8 +32,8 @@ def units_of(layer: Any, inputs: list[Shape], output: Shape) -> Any:
     `inputs` are the shapes of what it takes, `output` is that of what it gives.
     """
     kind = type(layer)  # exactly: a subclass may do anything
-    if "units" in vars(kind):
-        return layer.units(inputs)
+    if "layer_units" in vars(kind):
+        return layer.layer_units(inputs)
     shape = inputs[0] if inputs else ()
     axis = AXIS.get(len(shape))
     if axis is None:
