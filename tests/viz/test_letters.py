@@ -5,7 +5,7 @@ import pytest
 from matplotlib import rcParams
 from matplotlib.text import Text
 
-from tests.viz.test_named_tree import BLUEPRINT, IMAGE, KNOWN, LENGTHS, TREE
+from tests.viz.test_named_tree import NAMED, draw
 from tests.viz.test_tree_fields import FIELDS, tree_of
 from tfcaps import rem, viz
 from tfcaps.viz import letters
@@ -81,17 +81,8 @@ def drawings():
         (np.ones(4), np.ones(3)), (0, 1, 2), (np.full((4, 3), 0.9),)
     )
     called = {"class_names": NAMES}
-    yield viz.named_tree(
-        IMAGE,
-        TREE,
-        LENGTHS,
-        type_names=NAMES,
-        blueprint=BLUEPRINT,
-        parts=KNOWN,
-        name=NAMES[0],
-        label=1,
-        **called,
-    )
+    named = {**NAMED, "class_names": NAMES, "type_names": NAMES}
+    yield draw(**named, name=NAMES[0])
     images = np.zeros((1, 6, 6, 1))
     yield viz.tree_fields(images, trees, fields, titles=NAMES[:1], **called)
     yield viz.parse_tree(dict.fromkeys(NAMES, tree), **called)

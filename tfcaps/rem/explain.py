@@ -71,26 +71,8 @@ class Explanation:
         """
         # `viz` draws what `rem` measures, and is loaded where it is wanted.
         viz: Any = importlib.import_module("tfcaps.viz")
-        drawings = []
-        for k, predicted in enumerate(self.trees.predicted):
-            drawing = viz.named_tree(
-                self.images[k],
-                self.trees[k : k + 1],
-                self.lengths[k],
-                class_names=self.class_names,
-                type_names=self.type_names,
-                blueprint=(
-                    None
-                    if self.blueprints is None
-                    else self.blueprints[predicted]
-                ),
-                parts=self.parts,
-                label=None if self.labels is None else self.labels[k],
-                name="this image" if names is None else names[k],
-                aspect=self.aspects[k],
-            )
-            drawings.append(drawing)
-        return drawings
+        every = names or ["this image"] * len(self.trees)
+        return [viz.named_tree(self, k, name) for k, name in enumerate(every)]
 
     def show(self) -> None:
         """Shows the drawings: in a notebook, or else in windows."""
@@ -122,17 +104,13 @@ class Explanation:
             is_right = self.labels[k] == self.trees.predicted[k]
             told += " (right)" if is_right else " (WRONG)"
         leaves = [
-            leaf["name"]
-            + (
-                " at x {:.1f}, y {:.1f}".format(*leaf["place"])
-                if leaf["place"]
-                else ""
-            )
+            "{} at x {:.1f}, y {:.1f}".format(leaf["name"], *leaf["place"])
+            if leaf["place"]
+            else leaf["name"]
             for leaf in record["leaves"]
         ]
-        told += f"; {len(leaves)} in its tree: {', '.join(leaves)}" * bool(
-            leaves
-        )
+        if leaves:
+            told += f"; {len(leaves)} in its tree: {', '.join(leaves)}"
         predicted = self.trees.predicted[k]
         without, alone = self.lengths[k, 1:, predicted]
         return (
