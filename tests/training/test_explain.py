@@ -92,9 +92,9 @@ def test_pictures_are_named_and_drawn(run, tmp_path):
     [seen] = given["tree_fields"]
     np.testing.assert_array_equal(seen["trees"].in_tree, trees.in_tree)
     for k, named in enumerate(given["named_tree"]):
-        np.testing.assert_array_equal(
-            named["tree"].in_tree[0], trees.in_tree[k]
-        )
+        shown = named["explained"].trees
+        np.testing.assert_array_equal(shown.in_tree, trees.in_tree)
+        assert named["number"] == k
     assert seen["aspects"] == [1, 1]
     assert [one["name"] for one in given["named_tree"]] == ["x.png", "y.png"]
     assert "named_tree-2.png: y.png: why" in printed
@@ -160,9 +160,10 @@ def test_a_folder_becomes_a_page_and_a_table(
     ):  # fmt: skip
         # As in training.
         np.testing.assert_allclose(image, small[k] / 255, atol=1e-6)
-        np.testing.assert_array_equal(named["image"], image)
+        explained, number = named["explained"], named["number"]
+        np.testing.assert_array_equal(explained.images[number], image)
         assert ("(WRONG: " in title) == (k in wrong)
-        assert NAMES[named["label"]] == paths[k].parent.name
+        assert NAMES[explained.labels[number]] == paths[k].parent.name
     assert page.count("<figure>") == 4 + 1
     assert "4 of the 6 pictures are drawn, wrong ones first" in page
     assert "12x9 to 8x8 pixels, width by height (and 5 more)" in printed

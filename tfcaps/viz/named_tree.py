@@ -83,7 +83,10 @@ def named_tree(
     if label is not None:
         is_right = label == predicted
         title += " (right)" if is_right else f" (WRONG: {classes[label]})"
-    texts = _told(shown), _how_clear(tree, classes, plan is not None)
+    texts = (
+        _parts_in_words(shown),
+        _length_in_words(tree, classes, plan is not None),
+    )
     told = [line for text in texts for line in textwrap.wrap(text, _WIDE)[:3]]
     lines = textwrap.wrap(title, _WIDE - 18)[:2]
     style: Any = {"x": 0.02, "va": "top", "color": _DARK}
@@ -169,7 +172,7 @@ def _choose(
     )
 
 
-def _told(shown: _Shown) -> str:
+def _parts_in_words(shown: _Shown) -> str:
     """Says by what the class is told, and what is no part of it."""
     count, others = len(shown.leaves), len(shown.outside)
     across = np.argsort(shown.places[shown.leaves, 0], kind="stable")
@@ -188,7 +191,9 @@ def _told(shown: _Shown) -> str:
     return text
 
 
-def _how_clear(tree: Trees, classes: Sequence[str], has_parts: bool) -> str:
+def _length_in_words(
+    tree: Trees, classes: Sequence[str], has_parts: bool
+) -> str:
     """Says what the lengths are, and how far the class is before the next."""
     length = tree.lengths[0, tree.predicted[0]]
     text = f"Its length is {length:.2f}"

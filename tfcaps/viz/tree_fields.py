@@ -181,7 +181,7 @@ def _draw_tree(
 ) -> None:
     shown = min(most, len(tree.children))
     middle = ((shown or most) * (1 + _GAP) - _GAP) / 2
-    is_local = tree.fields.is_local
+    is_local, side = tree.fields.is_local, tree.fields.image_shape[1]
     panel.set_axis_off()
     panel.set_aspect("equal")
     panel.set_xlim(-0.1, most * (1 + _GAP) + 0.6)
@@ -199,8 +199,12 @@ def _draw_tree(
     for k, start in enumerate(starts):
         tint = tree.colours[k]
         if is_local:
-            crop = _crop(image, tree.fields, tree.children[k])
-            _draw_crop(panel, crop, start, tint, aspect)
+            top, left, bottom, right = tree.fields.boxes[tree.children[k]]
+            views = np.split(image, image.shape[1] // side, axis=1)
+            seen = [view[top:bottom, left:right] for view in views]
+            crop = np.concatenate(seen, axis=1)
+            if crop.size:  # else all that it sees is beyond the border
+                _draw_crop(panel, crop, start, tint, aspect)
             _draw_tag(panel, start, 1.0, str(k + 1), tint)
         else:
             panel.scatter(start + 0.5, 0.5, s=90, c=tint, zorder=2)
@@ -212,19 +216,6 @@ def _draw_tree(
         text = f"and {len(tree.children) - shown:,}\nmore"
         style = {"va": "center", "fontsize": 8, "color": "0.3"}
         panel.text(most * (1 + _GAP), 0.5, text, **style)
-
-
-def _crop(image: Array, fields: ReceptiveFields, child: int) -> Array:
-    """Returns what a child sees; what lies beyond the image is grey."""
-    views = np.split(image, image.shape[1] // fields.image_shape[1], axis=1)
-    size = np.array(fields.size)
-    first = np.rint(fields.child_centres[child] - (size - 1) / 2).astype(int)
-    top, left = size + np.clip(first, -size, fields.image_shape)
-    edges = [(n, n) for n in size] + [(0, 0)] * (image.ndim - 2)
-    seen = [
-        np.pad(view, edges, constant_values=224)[top:, left:] for view in views
-    ]
-    return np.concatenate([x[: size[0], : size[1]] for x in seen], axis=1)
 
 
 def _draw_crop(
