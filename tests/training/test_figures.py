@@ -126,15 +126,16 @@ def test_right_and_wrong_images_are_shown_with_their_trees(
     _, page, given = written
     fields, images = rem.receptive_fields(models["rem"]), sample.images[:]
     [shown] = given["tree_fields"]
-    same = [np.all(each == images, axis=(1, 2, 3)) for each in shown["images"]]
+    why = shown["explained"]
+    same = [np.all(each == images, axis=(1, 2, 3)) for each in why.images]
     rows = np.argmax(same, axis=1)
     right = trees.predicted == sample.labels
     count = min(4, right.sum())
     marks = [True] * count + [False] * min(4, (~right).sum())
     assert right[rows].tolist() == marks
-    assert list(shown["labels"]) == list(sample.labels[rows])
-    np.testing.assert_array_equal(shown["trees"].in_tree, trees.in_tree[rows])
-    np.testing.assert_array_equal(shown["fields"].boxes, fields.boxes)
+    assert why.labels == sample.labels[rows].tolist()
+    np.testing.assert_array_equal(why.trees.in_tree, trees.in_tree[rows])
+    np.testing.assert_array_equal(why.fields.boxes, fields.boxes)
     for k, title in zip(rows, shown["titles"], strict=True):
         j = trees.predicted[k]
         word = "right" if right[k] else "WRONG"

@@ -50,9 +50,8 @@ def explanation(tree=TREE, lengths=LENGTHS, image=IMAGE, aspect=1, **known):
     """Returns the explanation of one image."""
     rows, columns = image.shape[:2]
     record = {"height": rows * aspect, "width": columns}
-    return Explanation(
-        image[np.newaxis], tree, np.array([lengths]), [record], **known
-    )
+    lengths = np.array([lengths])
+    return Explanation(image[None], tree, lengths, [record], None, **known)
 
 
 def draw(*args, name="this image", **known):

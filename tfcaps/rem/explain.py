@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from tfcaps.graphs import encoder
 from tfcaps.rem.evaluation.faithfulness import tree_lengths
 from tfcaps.rem.maps import blueprints, part_pictures
-from tfcaps.rem.parse.receptive_fields import receptive_fields
+from tfcaps.rem.parse.receptive_fields import ReceptiveFields, receptive_fields
 from tfcaps.rem.parse.records import tree_records
 from tfcaps.rem.parse.trees import Trees
 from tfcaps.rem.parse.trees import trees as trees_of
@@ -32,6 +32,7 @@ class Explanation:
             tree, and with the tree alone, see `tree_lengths`.
         records: Class, margin, leaves with places and boxes, and blueprint of
             each image as plain data, see `tree_records`.
+        fields: What the children see, see `receptive_fields`.
         blueprints: See `tfcaps.rem.blueprints`.
         parts: What types lie on, see `part_pictures`; `None` if no place is
             known.
@@ -44,6 +45,7 @@ class Explanation:
     trees: Trees
     lengths: Array
     records: list[dict[str, Any]]
+    fields: ReceptiveFields
     blueprints: Array | None = None
     parts: Array | None = None
     class_names: Sequence[str] | None = None
@@ -172,10 +174,10 @@ def explain(
             "There must be one label for each image. Received: "
             f"{len(images)} images and {len(labels)} labels."
         )
-    shifts = blueprints(model)
+    shifts, fields = blueprints(model), receptive_fields(model)
     records = tree_records(
         trees,
-        receptive_fields(model),
+        fields,
         class_names=class_names,
         type_names=type_names,
         blueprints=shifts,
@@ -188,6 +190,7 @@ def explain(
         trees,
         tree_lengths(model, images, trees),
         records,
+        fields,
         shifts,
         None if parts is None else np.asarray(parts),
         class_names,
