@@ -17,7 +17,7 @@ from keras import ops
 from tests.gradients import value_and_gradients, with_weights
 from tests.nightly import NIGHTLY
 from tests.registry import ALL, LAYERS, LOSSES, ROUTINGS
-from tfcaps import layers, losses, routing
+from tfcaps import layers, losses, parts, routing
 
 # The largest value by type, and the largest of which gradients are demanded:
 # above, a derivative or its rounding error may be beyond the type. Squared
@@ -198,11 +198,11 @@ def test_loss(row, rng, kinds):
     dtype = one_of(rng, LARGEST)
     loss, largest = row.make(dtype=dtype), LARGEST[dtype][dtype == "float16"]
     batch, *shape, classes = sizes(rng, 2)
-    if row.of == "images" or row.public_class is losses.PresenceLoss:
+    if row.of == "images" or row.public_class is parts.PresenceLoss:
         shape = sizes(rng, 2)
     of_routing = {losses.CouplingLoss: [4], losses.CounterfactualLoss: [3]}
     shape = of_routing.get(row.public_class, shape)
-    if row.public_class is losses.CellLoss:
+    if row.public_class is parts.CellLoss:
         shape = sizes(rng, 2)
     if row.public_class in (losses.CounterfactualLoss, losses.SpreadLoss):
         classes = max(classes, 2)  # one has none to be compared with
@@ -213,15 +213,15 @@ def test_loss(row, rng, kinds):
         longest = np.eye(classes)[rng.integers(0, classes, batch)]
         stands_for = rng.integers(0, 9, size=(batch, 2, 1))
         predictions[:, :2] = stands_for * longest[:, None]
-    if row.public_class is losses.PresenceLoss:
+    if row.public_class is parts.PresenceLoss:
         predictions = np.clip(np.abs(predictions), 0.0, 1.0)
-    if row.public_class is losses.CellLoss:
+    if row.public_class is parts.CellLoss:
         predictions = np.clip(np.abs(predictions), 0.01, 1.0)
     # Also none of the classes, or several.
     targets = rng.integers(0, 2, size=(batch, classes))
     if row.of == "images":
         targets = filled(one_of(rng, KINDS), shape, rng, largest)
-    elif row.public_class is losses.CellLoss:
+    elif row.public_class is parts.CellLoss:
         targets = rng.integers(-1, classes, size=shape[:-1])
     elif rng.integers(2):
         targets = rng.integers(-1, classes + 1, size=batch)
@@ -233,7 +233,7 @@ def test_loss(row, rng, kinds):
     )
     # Of couplings above one, which there may be, the entropy is negative, and
     # evidence has no bound.
-    unbounded = losses.CouplingLoss, losses.EvidenceLoss
+    unbounded = losses.CouplingLoss, parts.EvidenceLoss
     assert float(value) >= 0.0 or row.public_class in unbounded
 
 

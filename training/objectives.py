@@ -79,8 +79,8 @@ def losses(model: keras.Model, config: Config, network: keras.Model) -> Any:
         if not config.shared_parts:
             return "auto"
         return {
-            "evidence": tfcaps.losses.EvidenceLoss(generative=0.0),
-            "presence": tfcaps.losses.CellLoss(),
+            "evidence": tfcaps.parts.EvidenceLoss(generative=0.0),
+            "presence": tfcaps.parts.CellLoss(),
         }
     is_spread = models.network(config.model).loss == "spread"
     lengths = (

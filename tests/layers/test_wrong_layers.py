@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 
 from tests.refusals import assert_refused, refusals
-from tfcaps import layers, routing
+from tfcaps import layers, parts, routing
 
 NAMES = {
     **vars(layers),
+    **vars(parts),
     **vars(routing),
     "Input": lambda *shape: keras.Input(shape),
     "zeros": lambda *shape: np.zeros(shape, "float32"),
@@ -83,23 +84,19 @@ PartCaps(0)
 PartCaps(2, window=4)
     `window` must be odd. Received: window=4.
 PartCaps(2, stride=0)
-    `stride` and `power` must be above
-MomentFrame(0)
-    `size` must be integers of at least 1. Received: size=0.
-MomentFrame(spread=0)
-    `spread` must be above 0. Received: spread=0.
+    `stride` must be above 0. Received: stride=0.
 TemplateDecoder((8, 8, 1), size=4)
     `size` must be odd. Received: size=4.
 ConstellationCaps(3, stride=0)
-ConstellationCaps(3, apart=0)
-    must be above 0. Received:
-ConstellationCaps(3, spread=-1)
+ConstellationCaps(3, width=0)
 ConstellationCaps(3, repulsion=-1)
-    must not be negative. Received:
-ConstellationCaps(3, instances=0)
-    `instances` must be integers of at least 1. Received: instances=0.
-ConstellationCaps(3, DynamicRouting())
-    `routing` must be a `tfcaps.routing.MeanShiftRouting`
+    must be above 0. Received:
+ConstellationCaps(3, epsilon=1)
+    `epsilon` must be above 0 and below 1. Received: epsilon=1.
+ConstellationCaps(3, max_of_type=0)
+    `num_capsules` and `max_of_type` must be integers of at least 1.
+ConstellationCaps(3, max_parts=0)
+    `max_parts` must be integers of at least 1. Received: max_parts=0.
 """,
     **NAMES,
 )
@@ -126,8 +123,6 @@ PrimaryCaps(2, 4, 3)(Input(5, 5))
     PrimaryCaps takes a feature map [batch, rows, columns, channels]. Received:
 PrimaryMatrixCaps(2)(Input(4, 3))
     PrimaryMatrixCaps takes a feature map [batch, rows, columns, channels].
-MomentFrame()(Input(4, 4))
-    MomentFrame takes images [batch, rows, columns, channels], all known
 PartCaps(2)(Input(None, 4, 3))
     PartCaps takes a feature map [batch, rows, columns, channels], all known but
 Decoder((4, 4, 1))(Input(2, 2, 3, 4))
@@ -152,8 +147,6 @@ PrimaryCaps(2, 4, 3, depthwise=True)(Input(5, 5, 6))
     input_shape=(None, 5, 5, 6).
 ConstellationCaps(3)(Input(8, 8, 2, 3))
     ConstellationCaps takes places
-MapCaps(3)(Input(8, 8, 2, 3))
-    MapCaps takes places
 TemplateDecoder((9, 20, 1))(Input(4, 4, 2))
     Images must have a whole number of pixels for each place
 ClassCaps(3, 4)(zeros(6, 4, 8), zeros(4, 6))

@@ -12,7 +12,6 @@ from tfcaps import routing as routings
 from tfcaps.routing import (
     DynamicRouting,
     EMRouting,
-    MeanShiftRouting,
     RegularizedRouting,
     ScaledDistanceRouting,
     SelfAttentionRouting,
@@ -22,7 +21,6 @@ from tfcaps.routing import (
 NAMES = {
     "dynamic": DynamicRouting,
     "em": EMRouting,
-    "mean_shift": MeanShiftRouting,
     "regularized": RegularizedRouting,
     "scaled_distance": ScaledDistanceRouting,
     "self_attention": SelfAttentionRouting,
@@ -37,10 +35,6 @@ BIAS = {"bias": ((3, 4), 0.1, True)}
 WEIGHTS = {
     DynamicRouting: BIAS,
     EMRouting: {"beta_u": ((3,), 0.0, True), "beta_a": ((3,), 0.0, True)},
-    MeanShiftRouting: {
-        "log_width": ((), None, False),
-        "slots": ((None, 3), 1.0, False),
-    },
     RegularizedRouting: {**BIAS, "coefficients": ((6, 3), 1 / 3, False)},
     ScaledDistanceRouting: BIAS,
     SelfAttentionRouting: {"bias": ((6, 3), 0.0, True)},
@@ -129,16 +123,6 @@ EMRouting(inverse_temperature=0)
     inverse_temperature=0, epsilon=1e-09.
 EMRouting(epsilon=0.0)
     must be positive. Received: inverse_temperature=0.01, epsilon=0.0.
-MeanShiftRouting(types=0)
-    `types` must be integers of at least 1
-MeanShiftRouting(steps=0)
-    `steps` must be integers of at least 1
-MeanShiftRouting(width=0.0)
-    `width` must be above 0
-MeanShiftRouting(epsilon=1.0)
-    `epsilon` must be above 0 and below 1.0
-MeanShiftRouting(orphan=-1.0)
-    `orphan` must be above 0
 RegularizedRouting("l3")
     must be one of ('l1', 'l2'). Received: penalty='l3'
 RegularizedRouting(strength=-1)
@@ -153,8 +137,6 @@ Votes(zeros(2, 3, 4))
 SelfAttentionRouting()(zeros(2, 5, 3, 4), bias=zeros(3, 4))
     must have the shape [children, parents]. Received: shape=(3, 4) for
     couplings (2, 5, 3).
-MeanShiftRouting(types=4)(zeros(1, 6, 2, 2))
-    Children must be as many of each of the 4 types.
 """,
     **vars(routings),
     zeros=lambda *shape: np.zeros(shape, "float32"),

@@ -59,7 +59,7 @@ def test_two_right_images_of_two_classes_are_shown(folder):
 
 
 def test_a_blueprint_is_that_of_the_predicted_class(folder):
-    network = models.constellation_capsnet((16, 16, 1), 3, part_types=2)
+    network = models.constellation_capsnet((16, 16, 1), 3, num_types=2)
     images = np.zeros((1, 16, 16, 1), "float32")
     with recorded() as given:
         trees = rem.trees(network, images)

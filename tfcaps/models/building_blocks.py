@@ -51,13 +51,8 @@ def normalized_convolutions(
     filters: Sequence[int],
     strides: Sequence[int],
     kernel_size: int,
-    pooled: bool = False,
 ) -> Tensor:
     """Returns the feature map of convolutions that keep the images' sides.
-
-    If pooled they take no steps: the mean of windows that do follows, so that
-    little changes where an image is shifted by a pixel (Zhang, 2019, "Making
-    convolutional networks shift-invariant again").
 
     Raises:
         ValueError: If there are no filters, or not as many strides.
@@ -73,17 +68,13 @@ def normalized_convolutions(
         features = Conv2D(
             channels,
             kernel_size,
-            1 if pooled else step,
+            step,
             padding="same",
             use_bias=False,
             name=f"conv{number}",
         )(features)
         features = batch_norm(f"norm{number}")(features)
         features = keras.layers.ReLU(name=f"relu{number}")(features)
-        if pooled and step > 1:
-            features = keras.layers.AveragePooling2D(
-                kernel_size, step, padding="same", name=f"pool{number}"
-            )(features)
     return features
 
 

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import keras
 
-from tfcaps.layers import ClassCaps, ConvCaps, MomentFrame, PrimaryCaps
+from tfcaps.layers import ClassCaps, ConvCaps, PrimaryCaps
 from tfcaps.models.building_blocks import (
     Conv2D,
     capsule_network,
@@ -57,7 +57,6 @@ def efficient_capsnet(
     primary_dim: int = 8,
     class_dim: int = 16,
     routing: Any = "self_attention",
-    frame: int | None = None,
     decoder: bool = False,
     name: str = "efficient_capsnet",
 ) -> keras.Model:
@@ -81,9 +80,6 @@ def efficient_capsnet(
         class_dim: Int. Components of a class capsule. Defaults to `16`.
         routing: Routing of the class capsules, see `tfcaps.routing.get`.
             Defaults to `"self_attention"`.
-        frame: Int or `None`. Rows and columns in which the network sees what
-            is in the image, see `tfcaps.layers.MomentFrame`. Defaults to
-            `None`, the image as it is.
         decoder: Bool. Add the published decoder, see `with_decoder`: the dense
             one, for `"smallnorb"` the upsampling one. Defaults to `False`.
 
@@ -97,14 +93,9 @@ def efficient_capsnet(
         )
     form = _VARIANTS[variant]
     images = keras.Input(input_shape, name="images")
-    seen = images
-    if frame is not None:
-        seen = MomentFrame(frame, name="frame", data_format="channels_last")(
-            images
-        )
     smallest = (form.smallest, form.smallest)
-    check_input_shape(seen.shape[1:], smallest, f"for variant={variant!r}")
-    features = _convolve(seen, form.blocks, form.norm)
+    check_input_shape(input_shape, smallest, f"for variant={variant!r}")
+    features = _convolve(images, form.blocks, form.norm)
     children = PrimaryCaps(
         primary_capsules,
         primary_dim,

@@ -27,7 +27,7 @@ def of_arrays(images: Any, labels: Array, seed: int = 0) -> Sample:
 
 
 def of_data(
-    x: Any, y: Any, split: float, shape: Any, classes: int
+    x: Any, y: Any, split: float, sizes: tuple[int, ...]
 ) -> tuple[Any, Sample]:
     """Returns what `fit` is to train on, and what draws from it.
 
@@ -36,10 +36,9 @@ def of_data(
             watched while it is trained on.
         y: Labels, for arrays.
         split: Share of the last arrays that `fit` does not train on.
-        shape: Rows, columns and channels of an image.
-        classes: Number of classes.
+        sizes: Rows, columns and channels of an image, and the number of
+            classes.
     """
-    sizes = *shape, classes
     if y is not None:
         images, labels = _arrays(x, y, sizes)
         count = int(np.floor(len(labels) * (1.0 - split)))

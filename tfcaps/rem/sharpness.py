@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from tfcaps.graphs import is_routed, unwrapped
+from tfcaps.graphs import unwrapped
 
 
 class SharpnessSchedule(keras.callbacks.Callback):
@@ -63,6 +63,6 @@ def scheduled_layers(model: keras.Model) -> list[Any]:
     return [
         layer
         for layer in map(unwrapped, model.layers)
-        if is_routed(layer)
-        and getattr(layer.routing, "sharpness_mode", "") == "scheduled"
+        if getattr(getattr(layer, "routing", None), "sharpness_mode", "")
+        == "scheduled"
     ]

@@ -14,7 +14,6 @@ from tfcaps.routing.em import EMRouting as EMRouting
 from tfcaps.routing.factored_votes import Block as Block
 from tfcaps.routing.factored_votes import FactoredVotes as FactoredVotes
 from tfcaps.routing.factored_votes import materialize_votes as materialize_votes
-from tfcaps.routing.mean_shift import MeanShiftRouting as MeanShiftRouting
 from tfcaps.routing.regularized import RegularizedRouting as RegularizedRouting
 from tfcaps.routing.routing import Routed as Routed
 from tfcaps.routing.routing import Routing as Routing
