@@ -2,7 +2,7 @@
 
 python -m examples.part_types figures --seeds 5 6 7
 python -m examples.part_types figures_repeated --seeds 5 6 7 --instances 2
-python -m examples.part_types figures --seeds 5 --images 300
+python -m examples.part_types figures --seeds 5 --samples 300
 
 Each seed draws images and weights and is trained once, without restarts. A line
 for each is added to results/named_parts/types.jsonl, and types.md made of it.
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from cli import Parser, UserError
+from cli import Parser
 from examples import seeds
 
 _ALL = 7200  # images, a tenth of 8,000 being for validation
@@ -41,68 +41,55 @@ PAGE = seeds.Page(
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = seeds.make_parser("part_types", __doc__)
+    parser = seeds.make_parser("part_types", __doc__, _ALL, 6, 2000)
     add = parser.add_argument
     add("data", help="figures, figures_of_four or figures_repeated")
     add("--types", type=int, default=16, help="types to begin with")
     add("--instances", type=int, default=1, help="parts of a type in a class")
-    add("--epochs", type=int, default=6)
-    add(
-        "--images",
-        type=int,
-        default=_ALL,
-        help="train on so many, with shifted copies in the place of the others",
-    )
     return parser
 
 
-def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
+def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
     """Trains a network of one seed, and measures it on the test images."""
     import keras
 
     import tfcaps
-    from training import results
     from training.datasets import load
 
     keras.utils.set_random_seed(seed)
-    data = load(options.data, None, seed=seed)
+    data: Any = load(options.data, None, seed=seed)
     images, labels = data.train.images[:], data.train.labels
-    if options.images < len(images):
-        images, labels = copied(images, labels, options.images, seed)
+    if options.samples < len(images):
+        images, labels = copied(images, labels, options.samples, seed)
     network = tfcaps.models.constellation_capsnet(
         images.shape[1:],
         data.num_classes,
         options.types,
         instances=options.instances,
     )
-    rate = keras.optimizers.schedules.CosineDecay(
-        3e-3, options.epochs * (len(labels) // 64)
-    )
+    rate = seeds.falling_rate(3e-3, options.epochs, len(labels), 64)
     network.compile(keras.optimizers.Adam(rate))
-    schedule = tfcaps.callbacks.BlueprintEstimation(
-        images, labels, options.epochs, seed=seed
+    history = network.fit(images, labels, 64, options.epochs, verbose=2)
+    tested = data.test.images[: options.tested]
+    trees = tfcaps.rem.trees(network, tested, couplings=False)
+    masks = data.masks[: len(tested)]
+    named: Any = tfcaps.rem.named_parts(
+        trees,
+        masks.centres,
+        masks.loose_centres,
+        masks.kinds,
+        masks.loose_kinds,
     )
-    history = network.fit(
-        images,
-        labels,
-        batch_size=64,
-        epochs=options.epochs,
-        callbacks=[schedule],
-        verbose=0,
-    )
-    named = results.measure_parts(network, data)
-    if named is None or named.found_once is None or named.own is None:
-        raise UserError(f"{options.data} has no parts that are known.")
-    lengths = network.predict(data.test.images[:], verbose=0)
     bias = np.asarray(network.get_layer("part_caps").conv.bias)
     return {
         "data": options.data,
-        "images": options.images,
+        "images": options.samples,
         "types at first": options.types,
         "instances": options.instances,
         "epochs": options.epochs,
-        "seed": seed,
-        "right": seeds.right(lengths, data.test.labels),
+        "right": seeds.percent_right(
+            trees.lengths, data.test.labels[: len(tested)]
+        ),
         "loss": history.history["loss"][-1],
         "types": int(np.sum(bias > -1e3)),
         "used": named.types_used,

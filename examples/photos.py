@@ -110,7 +110,7 @@ def measured(
     return {
         "dataset": config.dataset,
         "seed": config.seed,
-        "accuracy": seeds.right(trees.lengths, labels),
+        "accuracy": seeds.percent_right(trees.lengths, labels),
         "linear": linear(known, unseen),
         "exchanged": exchanged(head, images, labels),
         "bits": entropy(trees, trees.slots),
@@ -148,7 +148,7 @@ def exchanged(head: Any, maps: Array, labels: Array) -> float:
     for seed in range(_ORDERS):
         order = np.random.default_rng(seed).permutation(len(bias))
         conv.set_weights([kernel[..., order], bias[order]])
-        right.append(seeds.right(head.predict(maps, verbose=0), labels))
+        right.append(seeds.percent_right(head.predict(maps, verbose=0), labels))
     conv.set_weights([kernel, bias])
     return float(np.mean(right))
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cli import Parser, run_command, start_quietly
-from markdown_table import table, write_tables
+from markdown_table import markdown, write_tables
 
 Row = dict[str, Any]
 FOLDER = Path("results") / "named_parts"
@@ -23,7 +23,8 @@ class Page(NamedTuple):
 
     Attributes:
         name: Of its files. Words about the table stand in <name>.md itself.
-        columns: For each column its head, and the format of its cells.
+        columns: For each column its head, and the format of its cells. What a
+            row has not measured is a dash.
         order: Names of the values by which lines are sorted.
         lines: Makes the lines of the table of a row.
     """
@@ -39,103 +40,118 @@ class Page(NamedTuple):
         rows = map(json.loads, path.read_text("utf-8").splitlines())
         lines = [line for row in rows for line in self.lines(row)]
         lines.sort(key=lambda line: [line[key] for key in self.order])
-        write_tables(path.with_suffix(".md"), table(lines, self.columns))
+        cells = [[_cell(form, x) for _, form in self.columns] for x in lines]
+        heads = [head for head, _ in self.columns]
+        write_tables(path.with_suffix(".md"), markdown([heads, *cells]))
 
     def main(
-        self,
-        parser: Parser,
-        measured: Callable[[argparse.Namespace, int], Row],
+        self, parser: Parser, measure: Callable[[argparse.Namespace, int], Row]
     ) -> int:
         """Runs a script, and returns its exit status.
 
         Args:
             parser: Parser of its flags, of `make_parser`.
-            measured: Trains, and returns the row of a seed.
+            measure: Trains, and returns the row of a seed.
         """
-        return run_command(parser, lambda flags: self._measure(flags, measured))
 
-    def _measure(
-        self, options: argparse.Namespace, measured: Callable[..., Any]
-    ) -> None:
-        start_quietly()
-        options.to.mkdir(parents=True, exist_ok=True)
-        path = options.to / f"{self.name}.jsonl"
-        for seed in options.seeds:
-            text = json.dumps(measured(options, seed)) + "\n"
-            with path.open("a", encoding="utf-8") as file:
-                file.write(text)
-            print(text, end="", flush=True)
-            self.write(options.to)
+        def run(options: argparse.Namespace) -> None:
+            start_quietly()
+            from training.folder import environment
+
+            options.to.mkdir(parents=True, exist_ok=True)
+            for seed in options.seeds:
+                row = {"seed": seed, **measure(options, seed)}
+                row["commit"] = environment()["commit"]
+                text = json.dumps(row) + "\n"
+                path = options.to / f"{self.name}.jsonl"
+                with path.open("a", encoding="utf-8") as file:
+                    file.write(text)
+                print(text, end="", flush=True)
+                self.write(options.to)
+
+        return run_command(parser, run)
 
 
-def make_parser(name: str, about: str | None) -> Parser:
-    """Returns the parser of a script, which knows seeds and where rows go."""
+def _cell(form: str, line: Row) -> str:
+    try:
+        return form.format_map(line)
+    except KeyError:
+        return "–"
+
+
+def make_parser(
+    name: str, about: str | None, samples: int, epochs: int, tested: int
+) -> Parser:
+    """Returns the parser of a script, with its defaults."""
     parser = Parser(prog=f"examples.{name}", description=about)
     add = parser.add_argument
     add("--seeds", type=int, nargs="+", required=True)
+    add("--samples", type=int, default=samples, help="training images")
+    add("--epochs", type=int, default=epochs)
+    add("--tested", type=int, default=tested, help="images to measure on")
     add("--to", type=Path, default=FOLDER, metavar="FOLDER")
+    add("--draw", type=Path, metavar="FILE", help="draw some trees")
     return parser
 
 
-def kept(folder: Path | None, name: str, make: Callable[[], Any]) -> Any:
-    """Returns a trained network, saved in a folder by this run or a former."""
+def falling_rate(start: float, epochs: int, images: int, batch: int) -> Any:
+    """Returns a learning rate that falls to 0 as a cosine."""
     import keras
 
-    from tfcaps.files import save_atomically
-
-    path = folder and folder / f"{name}.keras"
-    if path and path.exists():
-        return keras.models.load_model(path, compile=False)
-    network = make()
-    if path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_atomically(network.save, path)
-    return network
+    steps = epochs * (images // batch)
+    return keras.optimizers.schedules.CosineDecay(start, steps)
 
 
-def right(lengths: Any, labels: Any) -> float:
+def percent_right(lengths: Any, labels: Any) -> float:
     """Returns how many classes are right, in percent."""
     return 100 * float(np.mean(np.argmax(lengths, axis=1) == labels))
 
 
-def named(
-    trees: Any, masks: Any, names: Any = None, by_chance: bool = False
+def named_parts(
+    trees: Any, masks: Any, type_kinds: Any = None, by_chance: bool = False
 ) -> Any:
     """Returns how trees name the parts of images, see `rem.named_parts`.
 
     Args:
         trees: The trees of the first images.
         masks: Masks of the images.
-        names: The kind by which each type is called.
+        type_kinds: The kind by which each type is called.
         by_chance: Bool. Shuffle the kinds of all parts.
     """
     from tfcaps import rem
 
-    masks = masks[: len(trees.predicted)]
+    masks = masks[: len(trees)]
     kinds, there = masks.kinds.copy(), masks.kinds >= 0
     if by_chance:
         kinds[there] = np.random.default_rng(0).permutation(kinds[there])
     return rem.named_parts(
-        trees, masks.parts, kinds=kinds, type_kinds=names, reach=None
+        trees, masks.parts, kinds=kinds, type_kinds=type_kinds, reach=None
     )
 
 
-def names_of_types(named: Any) -> Any:
+def kinds_of_types(named: Any) -> Any:
     """Returns the kind on which most leaves of each type lie, -1 for none."""
     counts = np.array(named.table)
     return np.where(counts.any(axis=1), counts.argmax(axis=1), -1)
 
 
-def of_types(found: Any, chance: Any) -> Row:
+def type_measures(named: Any, chance: Any) -> Row:
     """Returns how well types tell the kinds of parts, also by chance."""
     return {
-        "types": found.types,
-        "information": found.information,
+        "types": named.types,
+        "information": named.information,
         "information_chance": chance.information,
-        "purity": found.purity,
-        "found_once": 100 * found.found_once,
-        "leaves": found.leaves,
+        "purity": named.purity,
+        "found_once": 100 * named.found_once,
+        "leaves": named.leaves,
     }
+
+
+def tree_measures(used: Any) -> Row:
+    """Returns what is shown of `rem.faithfulness`, children silenced at 0."""
+    names = ("answer_changes", "necessity", "necessity_active")
+    names += ("necessity_random", "sufficiency", "sufficiency_longest")
+    return {name: round(getattr(used, name)["zero"], 4) for name in names}
 
 
 def draw_trees(
@@ -149,18 +165,20 @@ def draw_trees(
 
     Wrong titles are red.
     """
-    from tfcaps.viz.drawing import in_rows, picture, show
+    import matplotlib.pyplot as plt
 
-    page, panels = in_rows(len(images), 10.0, 0.0, 2.5)
+    rows = -(-len(images) // 5)
+    figure = plt.figure(figsize=(10, 2.3 * rows), layout="constrained")
     style: Any = {"color": "w", "ha": "center", "va": "center", "fontsize": 8}
-    style["parse_math"] = False
     style["bbox"] = {"fc": "tab:blue", "ec": "none", "alpha": 0.7, "pad": 1}
-    for panel, image, title, is_wrong, own in zip(
-        panels, images, titles, wrong, leaves, strict=True
-    ):
-        show(panel, picture(image))
-        tint = "crimson" if is_wrong else "k"
-        panel.set_title(title, fontsize=9, color=tint, parse_math=False)
-        for (row, column), text in own:
+    for number, image in enumerate(images):
+        panel = figure.add_subplot(rows, 5, number + 1)
+        panel.set_axis_off()
+        panel.imshow(np.squeeze(image), cmap="gray")
+        tint = "crimson" if wrong[number] else "k"
+        panel.set_title(titles[number], fontsize=9, color=tint)
+        for (row, column), text in leaves[number]:
             panel.text(column, row, text, **style)
-    page.savefig(path, dpi=80)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=80)
+    plt.close(figure)

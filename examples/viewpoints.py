@@ -16,19 +16,18 @@ References:
 import argparse
 import itertools
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import affine_transform
 
-from cli import Parser, at_least_one
+from cli import Parser
 from examples import seeds
 
 Array = NDArray[Any]
 
-TURNS, SIZES = 24, (0.75, 1.0, 1.33)
+VIEWS = [*itertools.product(15.0 * np.arange(24), (0.75, 1.0, 1.33))]
 # Degrees against the clock, and size, at which figures are shown.
 _POSES = (
     *((0, 1.0), (30, 1.0), (45, 1.0), (90, 1.0), (137, 1.0)),
@@ -53,12 +52,7 @@ PAGE = seeds.Page(
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = seeds.make_parser("viewpoints", __doc__)
-    add = parser.add_argument
-    add("--epochs", type=at_least_one, default=6)
-    add("--images", type=at_least_one, default=8000, help="to be trained on")
-    add("--tested", type=at_least_one, default=500, help="others, at each pose")
-    return parser
+    return seeds.make_parser("viewpoints", __doc__, 8000, 6, 500)
 
 
 def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
@@ -72,65 +66,59 @@ def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
         (pixels, labels), _ = figures.draw(count, number + 1000 * seed)
         return (pixels / 255.0).astype("float32"), labels
 
-    images, labels = drawn(options.images, 21)
+    def right_at(angle: float, size: float) -> seeds.Row:
+        shown = posed(images, angle, size)
+        lengths, angles, sizes = any_view(network, shown)
+        upright, back = (
+            seeds.percent_right(network.predict(some, verbose=0), labels)
+            for some in (shown, posed(shown, -angle, 1 / size))
+        )
+        off = np.abs((angles - angle + 180) % 360 - 180)
+        return {
+            "angle": angle,
+            "size": size,
+            "one_view": upright,
+            "any_view": seeds.percent_right(lengths, labels),
+            "told": back,
+            "off": float(np.median(off)),
+            "found": float(np.median(sizes)),
+        }
+
+    images, labels = drawn(options.samples, 21)
     keras.utils.set_random_seed(seed)
     network = tfcaps.models.constellation_capsnet(
         images.shape[1:], int(labels.max()) + 1
     )
     network.fit(images, labels, 64, options.epochs, verbose=2)
     images, labels = drawn(options.tested, 22)
-    poses = []
-    for angle, size in _POSES:
-        shown = posed(images, angle, size)
-        back = posed(shown, -angle, 1 / size)
-        lengths, angles, sizes = any_view(network, shown)
-        off = np.abs((angles - angle + 180) % 360 - 180)
-        one_view, told = (
-            seeds.right(network.predict(some, verbose=0), labels)
-            for some in (shown, back)
-        )
-        pose = {
-            "angle": angle,
-            "size": size,
-            "one_view": one_view,
-            "any_view": seeds.right(lengths, labels),
-            "told": told,
-            "off": float(np.median(off)),
-            "found": float(np.median(sizes)),
-        }
-        print(pose, flush=True)
-        poses.append(pose)
-    row = {"seed": seed, "epochs": options.epochs, "images": options.images}
-    return {**row, "tested": options.tested, "poses": poses}
+    return {
+        "epochs": options.epochs,
+        "images": options.samples,
+        "tested": options.tested,
+        "poses": [right_at(*pose) for pose in _POSES],
+    }
 
 
-def any_view(
-    network: Any,
-    images: Array,
-    turns: int = TURNS,
-    sizes: Sequence[float] = SIZES,
-) -> tuple[Array, Array, Array]:
+def any_view(network: Any, images: Array) -> tuple[Array, Array, Array]:
     """Asks a network what images show at any angle and size.
 
     Args:
         network: What `tfcaps.models.constellation_capsnet` returns, trained.
         images: Array `[n, h, w, c]`.
-        turns: Directions that are tried, the first being upright.
-        sizes: Sizes that are tried, 1 as in training.
 
     Returns:
         Lengths `[n, j]`; angles `[n]` in degrees against the clock; and sizes
-        `[n]`, those of the view in which a class has the most evidence.
+        `[n]`, 1 as in training, those of the view in which a class has the most
+        evidence.
     """
     learner = network.learner()  # gives the evidence too
-    views = [*itertools.product(360.0 / turns * np.arange(turns), sizes)]
     seen = [
         learner.predict(posed(images, -angle, 1 / size), verbose=0)
-        for angle, size in views
+        for angle, size in VIEWS
     ]
     best = np.argmax([x["evidence"].max(axis=1) for x in seen], axis=0)
     lengths = np.stack([x["lengths"] for x in seen])
-    return lengths[best, np.arange(len(images))], *np.array(views)[best].T
+    return lengths[best, np.arange(len(images))], *np.array(VIEWS)[best].T
 
 
 def posed(images: Array, angle: float, size: float) -> Array:

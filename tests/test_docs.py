@@ -20,9 +20,9 @@ import tensorflow as tf
 
 from export.run import FORMATS
 from tests import hub, serving
+from tests.examples.test_shared import symbols
 from tests.networks import draw_weights, tiny_capsnet
 from tests.pictures import KINDS, write_shapes
-from tests.test_shared_parts import symbols
 from tfcaps import export, rem
 from tfcaps.routing import execution
 from training.configs import Config

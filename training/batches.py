@@ -135,9 +135,6 @@ def training_batches(
             y = dict.fromkeys(model.output, labels)
             if "reconstruction" in y:
                 y["reconstruction"] = images
-        elif config.shared_parts:
-            cells = data.shared_parts.cells(model, images, labels)
-            y = {"evidence": labels, "presence": cells}
         return x, y
 
     return Batches(

@@ -100,7 +100,7 @@ class DataSettings:
         None, "prepared TensorFlow Datasets", metavar="FOLDER"
     )
     data_seed: int = setting(
-        0, "draw other images of the same figures or kanji", _FROM_0
+        0, "draw other images of the same figures", _FROM_0
     )
     samples: int | None = setting(
         None, "use only so many training and test images", _FROM_1
@@ -171,11 +171,6 @@ class NetworkSettings:
         None,
         "most types of parts of constellation_capsnet (default: its own)",
         _FROM_1,
-    )
-    shared_parts: bool = setting(
-        False,
-        "begin constellation_capsnet with the parts that classes share "
-        "(default: for kanji)",
     )
     # Pixels by which votes for a part may differ in the first epoch; null for
     # as many as in the last one.

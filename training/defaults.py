@@ -50,7 +50,7 @@ def load(
         return presets.on_backbone(load(dataset))
     if dataset in presets.PARTS and not names_parts:
         return Config(dataset=dataset, **presets.FIGURES)
-    if dataset in presets.PARTS or (dataset == "kanji" and names_parts):
+    if dataset in presets.PARTS:
         return presets.constellation(Config(dataset=dataset))
     if dataset == "digits" and model != presets.CONSTELLATION:
         return presets.digits()

@@ -155,12 +155,6 @@ _NETWORKS = (
         decoder={"network": "upsampling"},
     ),
     Network(
-        "efficient_capsnet_framed",
-        "the same in the digit's own frame, for single ones on black",
-        "efficient_capsnet",
-        {"variant": "smallnorb", "frame": 28},
-    ),
-    Network(
         "efficient_conv_capsnet",
         "dynamic routing of convolutional capsules, for photos",
         decoder=_INDEPENDENT,

@@ -9,13 +9,10 @@ import numpy as np
 import tfcaps
 from cli import UserError
 from tfcaps import graphs
-from tfcaps.shared_parts import SharedParts
 from training import backbone as backbones
-from training import presets
 from training.configs import Config
 from training.datasets import Data, channel_statistics
 from training.models import MODELS, network
-from training.presets import CONSTELLATION
 
 Shape = tuple[int, int, int]
 
@@ -35,19 +32,18 @@ def build_for(
         mean, std = (), ()  # it scales images as it has learnt to
     elif config.measured:
         mean, std = channel_statistics(data.train.images.pixels)
-    more: dict[str, Any] = presets.MAPS if presets.is_mapped(config) else {}
+    more: dict[str, Any] = {}
     if config.backbone is not None:
         trained = backbones.load(
             config.backbone, config.data_dir, data.image_shape
         )
-        more = {**more, "backbone": trained}
+        more = {"backbone": trained}
     return build(
         config.model,
         data.image_shape,
         data.num_classes,
         routing=config.routing,
         part_types=config.part_types,
-        shared=data.shared_parts if config.shared_parts else None,
         decoder=config.decoder == "joint" if decoder is None else decoder,
         mean=mean,
         std=std,
@@ -60,7 +56,6 @@ def build(
     shape: Shape,
     classes: int,
     *,
-    shared: SharedParts | None = None,
     backbone: keras.Model | None = None,
     decoder: bool = False,
     mean: Sequence[float] = (),
@@ -69,8 +64,8 @@ def build(
 ) -> keras.Model:
     """Builds the network called `name`.
 
-    A network of parts may begin with `shared` ones. The feature map of a
-    trained `backbone`, which stays as it is, replaces the first convolution.
+    The feature map of a trained `backbone`, which stays as it is, replaces the
+    first convolution.
     With mean and deviation of each channel, or of all, the network standardises
     its images, so that whoever asks it sends raw ones. Other arguments are
     those of the network, such as `routing`; of `None` its own.
@@ -82,12 +77,6 @@ def build(
         raise UserError(
             f"--part-types is for {', '.join(able)}; {name} has none."
         )
-    alone = not given and backbone is None
-    if shared is not None and not (alone and name == CONSTELLATION):
-        raise UserError(
-            f"--shared-parts is for --model {CONSTELLATION} without --backbone,"
-            f" --part-types or --routing. Received: {name}."
-        )
     if given.get("routing", "").isdigit():
         given["routing"] = int(given["routing"])
     make = known.build if backbone is None else known.on_backbone
@@ -97,9 +86,7 @@ def build(
             f"{name} does not stand on a backbone; {', '.join(able)} do."
         )
     try:
-        if shared is not None:
-            model = shared.network(shape, classes)
-        elif backbone is not None:
+        if backbone is not None:
             model = make(backbone, classes, input_shape=shape, **given)
         else:
             model = make(shape, classes, **given)

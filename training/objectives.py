@@ -21,11 +21,9 @@ from training.datasets import Data
 RECONSTRUCTION = 5e-4
 # Share of the training at which the routing has its own sharpness.
 _SHARP_AT = 0.6
-# Share of the training with hard competition of parts that are known, and of
-# those on a backbone.
+# Share of the training with hard competition of parts, and of those on a
+# backbone.
 _HARD, _HARD_ON_BACKBONE = 0.35, 0.5
-# Weight of the class beside that of the type at each place.
-_EVIDENCE = 0.3
 
 
 def with_outputs(
@@ -65,23 +63,15 @@ def compile_model(
         )
     minimised = losses(model, config, network)
     metrics: Any = ["accuracy"]
-    weights = None
     if isinstance(model.output, dict):
         metrics = {"lengths": metrics}
-    elif config.shared_parts:
-        weights = {"evidence": _EVIDENCE, "presence": 1.0}
-    model.compile(optimizer, minimised, loss_weights=weights, metrics=metrics)
+    model.compile(optimizer, minimised, metrics=metrics)
 
 
 def losses(model: keras.Model, config: Config, network: keras.Model) -> Any:
     """Returns the loss of the lengths, or a dict for several outputs."""
     if isinstance(model, ConstellationModel):
-        if not config.shared_parts:
-            return "auto"
-        return {
-            "evidence": tfcaps.parts.EvidenceLoss(generative=0.0),
-            "presence": tfcaps.parts.CellLoss(),
-        }
+        return "auto"
     is_spread = models.network(config.model).loss == "spread"
     lengths = (
         tfcaps.losses.SpreadLoss() if is_spread else tfcaps.losses.MarginLoss()
@@ -181,8 +171,8 @@ def _of_parts(
     """
     width = config.width_start
     if not model.estimates_blueprints:
-        share = _HARD_ON_BACKBONE if config.backbone else _HARD
-        return HardenParts(1.0 if width is None else share, config.epochs)
+        share = 1.0 if width is None else _HARD_ON_BACKBONE
+        return HardenParts(share, config.epochs)
     return BlueprintEstimation(
         batches.images,
         batches.labels,

@@ -7,15 +7,6 @@ from training.configs import LOWEST, Config
 
 SMALL = "dr_capsnet_small"
 CONSTELLATION = "constellation_capsnet"
-# Data sets whose objects stand in the middle and are no one arrangement of
-# parts, and what constellation_capsnet is for them.
-MAPPED = ("mnist", "fashion_mnist")
-MAPS: dict[str, Any] = {
-    "maps": True,
-    "filters": (32, 64, 64),
-    "kernel_size": 3,
-    "strides": (2, 1, 1),
-}
 PHOTOS = "parts_capsnet_photos"
 # Data sets whose default network names parts. It is told neither kinds, nor how
 # many there are, nor places.
@@ -59,8 +50,6 @@ _SMALL_NORB: dict[str, Any] = {
 }
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "figures": {"shift": 0},  # they are drawn anywhere
-    "kanji": {"shift": 0},
-    "syndacate": {"shift": 0},
     "mnist": {"mean": (0.1307,), "std": (0.3081,)},
     # The images' own deviation is 0.3530.
     "fashion_mnist": {"mean": (0.286,), "std": (0.3205,), "flip": True},
@@ -150,31 +139,20 @@ def with_losses(config: Config, model: str | None = None) -> Config:
     )
 
 
-def is_mapped(config: Config) -> bool:
-    """Tells whether classes of a run have maps in place of blueprints."""
-    of_data = config.dataset in MAPPED and config.backbone is None
-    return of_data and config.model == CONSTELLATION
-
-
 def constellation(config: Config) -> Config:
     """Returns the settings of a data set for trees that name their parts.
 
     They are the default on figures, and were chosen on those of the data seeds
     0 and 777. REM prunes the trained network: what a type stands for is found
-    once. Those of kanji, whose classes share their parts, were chosen on the
-    same seeds.
+    once.
     """
-    is_kanji, has_maps = config.dataset == "kanji", config.dataset in MAPPED
-    epochs = 4 if is_kanji else 2 if has_maps else 6
     return dataclasses.replace(
         config,
         model=CONSTELLATION,
-        shared_parts=is_kanji,
-        part_types=16 if has_maps else None,
-        epochs=epochs,
+        epochs=6,
         rem_epochs=3,
         warm_start=True,
-        batch_size=32 if is_kanji else 64,
+        batch_size=64,
         learning_rate=3e-3,
         shift=0,
         final_sparsity=0.7,
@@ -193,8 +171,6 @@ def on_backbone(config: Config) -> Config:
     return dataclasses.replace(
         constellation(Config(dataset=config.dataset)),
         balanced=config.balanced,
-        shared_parts=False,
-        part_types=None,
         resize=config.resize and LARGE_SIDE,
         epochs=12,
         batch_size=32,

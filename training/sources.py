@@ -40,19 +40,9 @@ SOURCES = {
         "figures:generate_of_four",
         drawn=True,
     ),
-    "kanji": Source(
-        "written characters of named components, drawn here",
-        "kanji:generate",
-        drawn=True,
-    ),
     "figures_repeated": Source(
         "the same of which a class has one part twice and lacks others",
         "figures:generate_repeated",
-        drawn=True,
-    ),
-    "syndacate": Source(
-        "letters made of lines at any pose, drawn here",
-        "syndacate:generate",
         drawn=True,
     ),
     "mnist": Source("28x28 handwritten digits (TensorFlow Datasets)"),

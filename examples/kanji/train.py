@@ -2,15 +2,13 @@
 
 python -m examples.kanji.train --seeds 1 2 3
 
-trains as `training/run.py --dataset kanji` does, on fewer images. Labels are
-characters alone. A line for each seed, which draws images and weights, is added
-to results/named_parts/kanji.jsonl, and kanji.md made of it.
+Labels are characters alone. A line for each seed, which draws images and
+weights, is added to results/named_parts/kanji.jsonl, and kanji.md made of it.
 """
 
 import argparse
 import dataclasses
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,11 +16,11 @@ import numpy as np
 from cli import Parser
 from examples import seeds
 
-_BATCH = 64
-_OTHERS = 5000  # added to the seed of images on which types are named
+_BATCH = 32
+_APART = 1000  # from the seed of images of one seed to that of the next
+_TRAINED, _TESTED, _UNSEEN, _OTHERS = 31, 32, 33, 5031  # seeds of images
+_SEARCHED = 6000  # images in which components are sought
 _MOST = 1000  # images of a kind whose trees are measured
-_USED = 400  # images whose trees are silenced
-_POOL = 4  # rows and columns of places that the plain CNN takes together
 PAGE = seeds.Page(
     "kanji",
     (
@@ -57,155 +55,128 @@ PAGE = seeds.Page(
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = seeds.make_parser("kanji.train", __doc__)
-    add = parser.add_argument
-    add("--samples", type=int, default=14_000, help="a tenth is held out")
-    add("--draw", type=Path, metavar="FILE", help="draw fifteen trees")
-    add(
-        "--keep",
-        type=Path,
-        metavar="FOLDER",
-        help="networks are saved there, and taken from there",
+    return seeds.make_parser("kanji.train", __doc__, 12_600, 4, 2000)
+
+
+def trained(images: Any, labels: Any, epochs: int, seed: int) -> Any:
+    """Returns a network that knows the components that characters share."""
+    import keras
+
+    import tfcaps
+    from examples.kanji import shared
+
+    keras.utils.set_random_seed(seed)
+    parts = shared.find(images[:_SEARCHED], labels[:_SEARCHED])
+    network = parts.network(images.shape[1:], int(labels.max()) + 1)
+    rate = seeds.falling_rate(3e-3, epochs, len(images), _BATCH)
+    network.compile(
+        keras.optimizers.Adam(rate),
+        {
+            "evidence": tfcaps.losses.EvidenceLoss(generative=0.0),
+            "presence": tfcaps.losses.CellLoss(),
+        },
+        loss_weights={"evidence": 0.3, "presence": 1.0},
     )
-    return parser
+    cells = parts.cells(network, images, labels)  # which type is where
+    network.fit(
+        images,
+        {"evidence": labels, "presence": cells},
+        batch_size=_BATCH,
+        epochs=epochs,
+        callbacks=[tfcaps.callbacks.HardenParts(0.35)],
+        verbose=2,
+    )
+    return network
 
 
-def measured(options: argparse.Namespace, seed: int) -> dict[str, Any]:
-    """Trains networks of one seed, and measures that of parts."""
+def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
+    """Trains a network of one seed, and measures it on other images."""
+    from examples.kanji import data
     from tfcaps import rem
-    from training import defaults
-    from training.datasets import kanji
-    from training.folder import environment
 
-    data = kanji.generate(seed=seed, train=options.samples)
-    config = dataclasses.replace(defaults.load("kanji"), seed=seed)
-    network = seeds.kept(
-        options.keep, f"kanji-{seed}", lambda: parts_of(data, config)
+    def drawn(count: int, number: int, **of: Any) -> tuple[Any, Any, Any]:
+        (pixels, labels), masks = data.draw(count, number + _APART * seed, **of)
+        return (pixels / 255).astype("float32"), labels, masks
+
+    def trees_of(images: Any) -> Any:
+        few: dict[str, Any] = {"couplings": False, "batch_size": 64}
+        return rem.trees(network, images[:_MOST], **few)
+
+    network = trained(
+        *drawn(options.samples, _TRAINED)[:2], options.epochs, seed
     )
-    plain = seeds.kept(
-        options.keep, f"plain-{seed}", lambda: plain_of(data, config, network)
-    )
-    pixels, labels = data.test.images[:], data.test.labels
-
-    def right(model: Any) -> float:
-        lengths = model.predict(pixels, batch_size=_BATCH, verbose=0)
-        return seeds.right(lengths, labels)
-
+    images, labels, masks = drawn(options.tested, _TESTED)
     # Types are named on images that are neither trained on nor measured.
-    others = kanji.generate(seed=seed + _OTHERS, train=100)
-    masks: Any = others.masks
-    trees = trees_of(network, others.test.images[:])
-    kinds = seeds.names_of_types(seeds.named(trees, masks))
-    frequent = np.bincount(masks.kinds[masks.kinds >= 0]).argmax()
-    one = np.full_like(kinds, frequent)
-    if options.draw is not None:
-        names = np.array([*kanji.COMPONENTS.values(), "?"])[kinds]
-        draw(network, data, seed, names, options.draw)
-    trees, masks = trees_of(network, pixels), data.masks
-    found = seeds.named(trees, masks, kinds)
-    chance = seeds.named(trees, masks, kinds, by_chance=True)
-    (strange, _), made_of = kanji.unseen(seed)
-    unseen = trees_of(network, (strange / 255.0).astype("float32"))
-    active = dataclasses.replace(unseen, in_tree=unseen.activations > 0.5)
-    new = seeds.named(active, made_of, kinds)
-    new_chance = seeds.named(active, made_of, kinds, by_chance=True)
-    used = rem.faithfulness(
-        network, pixels, samples=_USED, draws=2, batch_size=_BATCH
+    others, _, of_others = drawn(options.tested, _OTHERS)
+    kinds = seeds.kinds_of_types(seeds.named_parts(trees_of(others), of_others))
+    of_all = of_others.kinds[of_others.kinds >= 0]
+    one = np.full_like(kinds, np.bincount(of_all).argmax())
+    trees = trees_of(images)
+    named = seeds.named_parts(trees, masks, kinds)
+    chance = seeds.named_parts(trees, masks, kinds, by_chance=True)
+    strange, new_labels, new = drawn(
+        min(_MOST, options.tested), _UNSEEN, characters=data.UNSEEN
     )
+    of_new = trees_of(strange)
+    # Of a character that is no class what is active tells more than the tree.
+    active = dataclasses.replace(of_new, in_tree=of_new.activations > 0.5)
+    if options.draw is not None:
+        draw(
+            options.draw,
+            (images, trees, labels),
+            (strange, active, new_labels),
+            kinds,
+        )
+
+    def share(some: Any, **how: Any) -> float:
+        return 100 * seeds.named_parts(some, new, **how).parts_named
+
+    used = rem.faithfulness(
+        network, images, samples=400, draws=2, batch_size=64
+    )
+    lengths = network.predict(images, batch_size=64, verbose=0)
     return {
-        "seed": seed,
-        "epochs": config.epochs,
-        "images": len(data.train.labels),
-        "commit": environment()["commit"],
-        "right": right(network),
-        **seeds.of_types(found, chance),
-        "labelled_f1": found.labelled_f1,
+        "epochs": options.epochs,
+        "images": options.samples,
+        "right": seeds.percent_right(lengths, labels),
+        **seeds.type_measures(named, chance),
+        "labelled_f1": named.labelled_f1,
         "labelled_f1_chance": chance.labelled_f1,
-        "labelled_f1_one": seeds.named(trees, masks, one).labelled_f1,
+        "labelled_f1_one": seeds.named_parts(trees, masks, one).labelled_f1,
         "used": used.to_dict(),
-        "unseen": 100 * new.parts_named,
-        "unseen_chance": 100 * new_chance.parts_named,
-        "unseen_one": 100 * seeds.named(active, made_of, one).parts_named,
-        "unseen_tree": 100 * seeds.named(unseen, made_of, kinds).parts_named,
-        "plain": right(plain),
+        "unseen": share(active, type_kinds=kinds),
+        "unseen_chance": share(active, type_kinds=kinds, by_chance=True),
+        "unseen_one": share(active, type_kinds=one),
+        "unseen_tree": share(of_new, type_kinds=kinds),
     }
 
 
-def trees_of(network: Any, images: Any) -> Any:
-    """Returns the trees of at most so many images."""
-    from tfcaps import rem
+def draw(path: Any, known: Any, strange: Any, kinds: Any) -> None:
+    """Draws ten trees, and active parts of five characters never trained."""
+    from examples.kanji import data
 
-    return rem.trees(
-        network, images[:_MOST], couplings=False, batch_size=_BATCH
-    )
-
-
-def parts_of(data: Any, config: Any) -> Any:
-    """Trains as `training/run.py` does."""
-    from training import objectives, train
-
-    setup = train.prepare("baseline", data, config, None)
-    schedules = objectives.changes(setup.trained, config, setup.batches)
-    train.fit(setup.trained, setup.batches, schedules, config.epochs)
-    return setup.model
-
-
-def plain_of(data: Any, config: Any, network: Any) -> Any:
-    """Trains a plain CNN of equal size alike."""
-    import keras
-
-    from training import objectives, train
-    from training.batches import Batches
-
-    keras.utils.set_random_seed(config.seed)
-    below = keras.models.clone_model(
-        keras.Model(network.input, network.get_layer("part_caps").input)
-    )
-    _, rows, columns, depth = below.output.shape
-    # As many channels as leave no more weights than the network has.
-    left = network.count_params() - below.count_params() - data.num_classes
-    places = (rows // _POOL) * (columns // _POOL)
-    channels = left // (depth + 1 + places * data.num_classes)
-    few = keras.layers.Conv2D(channels, 1)(below.output)
-    flat = keras.layers.Flatten()(keras.layers.MaxPooling2D(_POOL)(few))
-    scores = keras.layers.Dense(data.num_classes)(flat)
-    model = keras.Model(below.input, scores)
-    images, labels = data.train
-    batches = Batches(images, labels, config.batch_size, seed=config.seed)
-    rate = objectives.learning_rate(config, batches.num_batches)
-    model.compile(
-        keras.optimizers.Adam(rate),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
-    )
-    train.fit(model, batches, [], config.epochs)
-    return model
-
-
-def draw(network: Any, data: Any, seed: int, names: Any, path: Path) -> None:
-    """Draws the trees of ten characters, and the parts of five others.
-
-    The names of active parts that are in no tree stand in brackets.
-    """
-    from training.datasets import kanji
-
-    # Of every tenth class the first test image.
-    some = np.unique(data.test.labels, return_index=True)[1][::10]
-    (strange, of), _ = kanji.unseen(seed, 27)
-    images = np.concatenate([data.test.images[some], strange[:5] / 255.0])
-    trees = trees_of(network, images.astype("float32"))
-    told = trees.predicted[: len(some)]
-    titles = [data.class_names[k] for k in told]
-    titles += [
-        f"no class; is {kanji.read(kanji.UNSEEN[k]).name}" for k in of[:5]
-    ]
-    wrong = [*(told != data.test.labels[some]), *[False] * 5]
-    leaves: list[list[tuple[Any, str]]] = [[] for _ in images]
-    for n, k in np.argwhere(trees.activations > 0.5):
-        name = names[trees.types[k]]
-        name = name if trees.in_tree[n, k] else f"({name})"
-        leaves[n].append((trees.places[n, k], name))
-    seeds.draw_trees(path, images, titles, wrong, leaves)
+    names = np.array([*data.COMPONENTS.values(), "?"])[kinds]
+    pictures, titles, wrong, leaves = [], [], [], []
+    for (images, trees, labels), count, characters in (
+        (known, 10, data.CHARACTERS),
+        (strange, 5, data.UNSEEN),
+    ):
+        for n in range(count):
+            true = data.read(characters[labels[n]]).name
+            is_class = characters is data.CHARACTERS
+            shown = (
+                data.read(characters[trees.predicted[n]]).name
+                if is_class
+                else true
+            )
+            pictures.append(images[n])
+            titles.append(shown)
+            wrong.append(shown != true)
+            own = np.flatnonzero(trees.in_tree[n])
+            leaves.append(
+                [(trees.places[n, k], names[trees.types[k]]) for k in own]
+            )
+    seeds.draw_trees(path, pictures, titles, wrong, leaves)
 
 
 if __name__ == "__main__":

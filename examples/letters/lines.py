@@ -36,6 +36,10 @@ _INK, _LEAST, _FEWEST, _ACROSS, _ALONG = 0.4, 0.2, 1.0, 1.5, 1.5
 _MOST = 6  # strokes of a class
 _APART = 10.0  # degrees between types
 _SAME = 2.5  # pixels
+# Angle, share of the size, and pixels by which pictures differ from upright.
+_JITTER = (0.07, 0.06, 2.0)
+_NEAR = 3.2  # pixels around a part that tell nothing
+_WEIGHT = 5.0  # of a cell with a part; most have none
 
 
 class Letters(NamedTuple):
@@ -143,9 +147,9 @@ def find(letters: Letters, labels: Array) -> tuple[Frames, Array]:
 def find_parts(pictures: Array, labels: Array) -> Any:
     """Returns the strokes of classes in pictures of upright letters.
 
-    They are `tfcaps.shared_parts.SharedParts`.
+    They are `examples.kanji.shared.SharedParts`.
     """
-    from tfcaps.shared_parts import SharedParts
+    from examples.kanji.shared import SharedParts
 
     found = [
         (j, *stroke)
@@ -203,6 +207,60 @@ def strokes(mean: Array) -> list[tuple[float, float, float]]:
             & (np.abs(along - middle[1]) <= (end - begin) / 2 + _ALONG)
         ] = 0.0
     return found
+
+
+def jittered(
+    letters: Letters,
+    labels: Array,
+    maps: Array,
+    parts: Any,
+    layer: Any,
+    copies: int,
+    seed: int,
+) -> tuple[Array, Array]:
+    """Returns pictures that are not quite upright, and which type is where.
+
+    Where several types are it is each of them to an equal share, and next to
+    parts all are 0, which tells nothing.
+
+    Args:
+        letters: `n` letters.
+        labels: Their classes `[n]`.
+        maps: Those of `find`.
+        parts: Those of `find_parts`.
+        layer: The `PartCaps` whose places count.
+        copies: How many pictures of each letter.
+        seed: Draws by how much they differ from upright.
+
+    Returns:
+        Pictures `[copies * n, SIDE, SIDE, 1]`, and shares `[copies * n, rows,
+        columns, types + 1]` for `tfcaps.losses.CellLoss`.
+    """
+    _, rows, columns, types = layer.output[1].shape
+    cells = np.indices((rows, columns)).transpose(1, 2, 0) * layer.stride
+    cells = cells + np.array(layer.offset) - MIDDLE
+    draw, (angle, size, away) = np.random.default_rng(seed), _JITTER
+    images, shares, count = [], [], len(labels)
+    for _ in range(copies):
+        change = rotation(draw.normal(0, angle, count))
+        change = change @ (np.eye(2) + draw.normal(0, size, (count, 2, 2)))
+        shift = draw.uniform(-away, away, (count, 2))
+        moved = np.einsum("nij,nj->ni", maps, shift)
+        images.append(letters.seen(maps @ change, moved))
+        there = np.linalg.inv(change)
+        for n, label in enumerate(labels):
+            own = parts.classes == label
+            at = (parts.places[own] - shift[n]) @ there[n].T
+            apart = np.linalg.norm(cells[:, :, None] - at, axis=-1)
+            of_each = np.zeros((rows, columns, types + 1))
+            of_each[apart.min(axis=-1) >= _NEAR, types] = 1.0
+            for k, t in enumerate(parts.types[own]):
+                cell = np.unravel_index(apart[..., k].argmin(), (rows, columns))
+                of_each[cell][t] = 1.0
+            share = of_each / np.maximum(of_each.sum(-1, keepdims=True), 1.0)
+            share[..., :types] *= _WEIGHT
+            shares.append(share)
+    return np.concatenate(images), np.array(shares, "float32")
 
 
 def rotation(angle: Any) -> Array:

@@ -1,20 +1,15 @@
-"""Letters brought upright, and their lines; trees of two layers of strokes."""
+"""Letters of lines: how they are drawn, brought upright, and their lines."""
 
-import keras
 import numpy as np
 import pytest
 
-from examples.letters import lines
-from examples.strokes import train as strokes
-from tfcaps import rem
-from tfcaps.shared_parts import SharedParts
-from tfcaps.shared_strokes import SharedStrokes
-from training.datasets import syndacate
+from examples.letters import data, lines
+from tests.training.datasets.test_drawn import assert_drawn_by_seed
 
 
 @pytest.fixture(scope="module")
 def found():
-    (images, labels), masks = syndacate.draw(300, 900041)
+    (images, labels), masks = data.draw(300, 900041)
     letters = lines.standing(images)
     frames, maps = lines.find(letters, labels)
     return letters, labels, masks, frames, maps
@@ -54,39 +49,49 @@ def test_a_stroke_has_the_place_and_angle_of_its_line():
     np.testing.assert_allclose(down, (19.5, 24, 90), atol=0.6)
 
 
-PARTS = SharedParts(
-    classes=np.array([0, 0, 1, 1]),
-    types=np.array([0, 1, 1, 2]),
-    places=np.array([[0, -6], [0, 6], [0, -6], [0, 6]]),
-    sizes=np.full((4, 2), 8),
-)
-STROKES = SharedStrokes(
-    parts=np.array([0, 0, 1, 2, 2]),
-    types=np.array([0, 0, 1, 1, 1]),
-    places=np.array([[-2, 0], [2, 0], [0, 0], [-3, 0], [3, 0]]),
-    lines=np.zeros((5, 2)),
-)
+LINES = dict(zip("AEFILMNWXZ", (3, 4, 3, 1, 2, 4, 3, 4, 2, 3), strict=True))
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return data.draw(60, 5)
+
+
+def test_letters_have_their_lines_and_stand_in_the_image(drawn):
+    (images, labels), masks = drawn
+    assert np.bincount(labels).tolist() == 10 * [6]
+    lines = np.array(list(LINES.values()))[labels]
+    there = masks.kinds >= 0
+    np.testing.assert_array_equal(there.sum(axis=1), lines)
+    np.testing.assert_array_equal(masks.parts.any(axis=(2, 3)), there)
+    np.testing.assert_array_equal(np.isfinite(masks.centres[..., 0]), there)
+    assert masks.parts.sum(axis=1).max() == 1
+    # Half a broad line at most is cut off.
+    border = images[:, [0, -1]].max(axis=(1, 2, 3)) > 0
+    assert border.mean() < 0.2
+
+
+def test_kinds_are_the_directions_of_the_upright_letter(drawn):
+    (_, labels), masks = drawn
+    names = np.array(masks.kind_names)
+    for letter, *kinds in (
+        ("A", "steep rise", "steep fall", "bar"), ("F", "stem", "bar", "bar"),
+        ("N", "stem", "fall", "stem"), ("X", "rise", "fall"),
+    ):  # fmt: skip
+        for own in masks.kinds[labels == list(LINES).index(letter)]:
+            assert names[own[own >= 0]].tolist() == kinds
+
+
+def test_lines_lie_where_their_centres_are(drawn):
+    (_, labels), masks = drawn
+    grid = np.indices((100, 100))
+    for n, k in np.argwhere(masks.kinds >= 0):
+        if labels[n] == 8:
+            continue  # the lines of X share their middle
+        where = grid[:, masks.parts[n, k]].mean(axis=1)
+        assert np.linalg.norm(where - masks.centres[n, k]) < 3.0
 
 
 @pytest.mark.slow
-def test_trees_go_from_strokes_to_characters(tmp_path):
-    network = strokes.network_of((24, 24, 1), 2, PARTS, STROKES)
-    network.save(tmp_path / "network.keras")
-    loaded = keras.models.load_model(tmp_path / "network.keras")
-    # Strokes of the first class, in place of what convolutions find.
-    found = np.zeros((1, 12, 12, 2), "float32")
-    found[0, [5, 7], 3, 0] = found[0, 6, 9, 1] = 1.0
-    at = 2.0 * np.moveaxis(np.indices((12, 12), "float32"), 0, -1)
-    at = np.broadcast_to(at[None, :, :, None], (*found.shape, 2))
-    below = [keras.Input(x.shape[1:]) for x in (at, found)]
-    layers = [loaded.get_layer(name) for name in ("components", "class_caps")]
-    taken = below
-    for layer in layers:
-        taken = layer(*taken, return_activations=True)
-    model = keras.Model(below, taken[1])
-    assert np.argmax(model([at, found])) == 0
-    _, couplings = layers[0](at, found, return_couplings=True)
-    inside = np.asarray(couplings)[0] > 0.5
-    np.testing.assert_array_equal(inside.sum(axis=0), [2, 1, 0])
-    tree = rem.trees(network, np.zeros((1, 24, 24, 1), "float32")).parse_tree()
-    assert [len(active) for active in tree.activations] == [288, 3, 2]
+def test_what_is_drawn_depends_on_the_seed_alone():
+    assert_drawn_by_seed(data, 2044257823)

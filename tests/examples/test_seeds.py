@@ -4,10 +4,10 @@ import shutil
 from pathlib import Path
 
 import markdown_table
-from examples import handwriting, part_types, seeds
+from examples import part_types, seeds, viewpoints
+from examples.handwriting import train as handwriting_train
 from examples.kanji import train as kanji_train
 from examples.letters import train as letters_train
-from examples.strokes import train as strokes_train
 from experiments import named_parts
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -19,8 +19,8 @@ def test_pages_of_named_parts_have_the_tables_of_their_rows(tmp_path):
     scripts = [
         script.PAGE
         for script in (
-            *(handwriting, part_types),
-            *(kanji_train, letters_train, strokes_train),
+            *(part_types, viewpoints),
+            *(handwriting_train, kanji_train, letters_train),
         )
     ]
     pages = [folder / f"{n}.md" for n in ("table", *(s.name for s in scripts))]
@@ -35,13 +35,11 @@ def test_pages_of_named_parts_have_the_tables_of_their_rows(tmp_path):
 
 def test_a_row_for_each_seed_is_added_and_words_stay(tmp_path, monkeypatch):
     page = seeds.Page("some", (("seed", "{seed}"), ("twice", "{twice}")))
-    parser = seeds.make_parser("some", "Measures.")
+    parser = seeds.make_parser("some", "Measures.", 9, 1, 9)
     for numbers in ((3, 1), (2,)):
         flags = ["--to", tmp_path, "--seeds", *numbers]
         monkeypatch.setattr("sys.argv", ["some", *map(str, flags)])
-        assert not page.main(
-            parser, lambda _, seed: {"seed": seed, "twice": "a \\1"}
-        )
+        assert not page.main(parser, lambda _, seed: {"twice": "a \\1"})
         text = (tmp_path / "some.md").read_text("utf-8")
         (tmp_path / "some.md").write_text(f"Above.\n{text}Below.\n", "utf-8")
     assert text.startswith("Above.\n# some\n\n| seed")

@@ -14,7 +14,7 @@ from tests.networks import tiny_capsnet
 from tests.small_data import noise
 from tests.tolerance import SUMS, assert_close
 from tfcaps import rem
-from training import configs, defaults, networks, objectives, pruning
+from training import configs, networks, objectives, pruning
 from training.augmentation import Augmentation
 from training.batches import Batches
 from training.images import Images, Split
@@ -57,17 +57,6 @@ def test_statistics_are_measured_on_the_training_images(data):
     standardized = np.asarray(layer(data.train.images[:]))
     assert standardized.mean() == pytest.approx(0, abs=1e-5)
     assert standardized.std() == pytest.approx(1, abs=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("dataset", "kind"),
-    [("mnist", "MapCaps"), ("figures", "ConstellationCaps")],
-)
-def test_classes_of_handwriting_have_maps(dataset, kind):
-    data = dataclasses.replace(noise(3, 28), name=dataset)
-    config = defaults.load(dataset, "constellation_capsnet")
-    model = networks.build_for(data, config, decoder=False)
-    assert type(model.get_layer("class_caps")).__name__ == kind
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,6 @@ SMALLEST = {
     "gamma_capsnet": 17,
     "efficient_capsnet": 11,
     "efficient_capsnet_smallnorb": 19,
-    "efficient_capsnet_framed": 1,
     "efficient_conv_capsnet": 33,
     "deepcaps": 1,
     "em_capsnet": 13,

@@ -222,9 +222,6 @@ class ConstellationCaps(keras.layers.Layer):
         # In sides of the image, so that a step of Adam is a share of it.
         self.side = self.stride * max(rows, columns)
         spread = _SPREAD / self.side if self.shared else _WIDE_SPREAD
-        self._add_weights(types, spread)
-
-    def _add_weights(self, types: int, spread: float) -> None:
         slots = types * self.max_of_type
         self.blueprint = self.add_weight(
             shape=(slots, self.num_capsules, 2),
@@ -391,11 +388,12 @@ class ConstellationCaps(keras.layers.Layer):
         ]
         amounts = self._of_slots(present, slots) * _by_class(slots.there)
         scale = -0.5 / ops.square(self._width())
+        shape = (-1, self.num_capsules, 1, 1)
 
         def near(poses: Tensor) -> Tensor:
             apart = sum(
-                ops.square(vote - ops.reshape(pose, (-1, pose.shape[1], 1, 1)))
-                for vote, pose in zip(votes, _split(poses), strict=True)
+                ops.square(vote - ops.reshape(poses[..., d], shape))
+                for d, vote in enumerate(votes)
             )
             nearness = amounts * ops.exp(scale * apart)
             if not self.shared:
@@ -407,34 +405,25 @@ class ConstellationCaps(keras.layers.Layer):
         for _ in range(_STEPS - 1):
             poses = _mean_of_votes(near(poses), votes, poses)
         nearness = near(poses)
-        couplings, active, of_children = self._couple(
-            nearness, evidence, slots, decided
-        )
-        return _mean_of_votes(couplings, votes, poses), active, of_children
-
-    def _couple(
-        self, nearness: Tensor, evidence: Tensor, slots: _Slots, decided: bool
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns couplings `[b, j, n, s]`, activations, and couplings shown.
-
-        Activations are `[b, j]`; the couplings that are shown, of each child,
-        `[b, i, j]`.
-        """
         belongs = (1.0 + _ORPHAN) * nearness / (nearness + _ORPHAN)
-        shares = ops.expand_dims(ops.expand_dims(softmax(evidence), -1), -1)
+        shares = ops.reshape(softmax(evidence), shape)
         couplings = self._rounded(shares * belongs)
+        poses = _mean_of_votes(couplings, votes, poses)
+        active = self._completeness(couplings, slots)
+        if decided:
+            best = ops.one_hot(longest(active), self.num_capsules)
+            best = ops.cast(ops.reshape(best, shape), belongs.dtype)
+            couplings = self._rounded(best * belongs)
+        return poses, active, self._of_children(couplings, slots)
+
+    def _completeness(self, couplings: Tensor, slots: _Slots) -> Tensor:
+        """Returns the share of expected parts that is coupled, `[b, j]`."""
         ratios = self._log_ratios(ops.sum(couplings, axis=2))
         there = ops.transpose(slots.there)  # [j, s]
         most = ops.maximum(ops.max(ops.sum(there, axis=-1)), 1.0)
         sums = ops.sum(ratios * there, axis=-1)
         gain = -math.log(self.epsilon)
-        active = ops.clip(0.5 + sums / (most * gain), 0.0, 1.0)
-        shown = couplings
-        if decided:
-            best = ops.one_hot(longest(active), self.num_capsules)
-            best = ops.reshape(best, (-1, self.num_capsules, 1, 1))
-            shown = self._rounded(ops.cast(best, belongs.dtype) * belongs)
-        return couplings, active, self._of_children(shown, slots)
+        return ops.clip(0.5 + sums / (most * gain), 0.0, 1.0)
 
     def _of_slots(self, values: Tensor, slots: _Slots) -> Tensor:
         """Returns values `[b, n, t]` of types as `[b, j or 1, n, s]`."""
@@ -654,10 +643,6 @@ def _by_class(values: Tensor) -> Tensor:
     """Returns values `[s, j]` as `[1, j, 1, s]`."""
     slots, parents = values.shape
     return ops.reshape(ops.transpose(values), (1, parents, 1, slots))
-
-
-def _split(poses: Tensor) -> list[Tensor]:
-    return [poses[..., d] for d in (0, 1)]
 
 
 def _mean_of_votes(

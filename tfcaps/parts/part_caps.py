@@ -139,49 +139,20 @@ class PartCaps(FeatureMapLayer):
             ops.cast(conv(inputs), "float32")
             for conv in (self.conv, self.nothing_conv)
         )
-        presence = self.presence_of(types, nothing)
-        odds = self.odds_of(types, nothing, presence)
-        active = self.winners(presence, odds)
+        presence = ops.softmax(ops.concatenate([types, nothing], -1), axis=-1)
+        # The presence is 1 beyond 17 log-odds, and neighbours would all win.
+        odds = ops.logsumexp(types, axis=-1, keepdims=True) - nothing
+        odds = ops.stop_gradient(odds)
+        most = ops.max_pool(
+            odds, self.window, 1, padding="same", data_format="channels_last"
+        )
+        there, _ = types_and_nothing(presence)
+        active = there * ops.cast(odds >= most, there.dtype)
         if training:
             soft = self.compete(presence)
             active = soft + self.hardness * ops.stop_gradient(active - soft)
         outputs = (self.places(presence), active)
         return (*outputs, presence) if return_presence else outputs
-
-    def winners(self, presence: Tensor, odds: Tensor) -> Tensor:
-        """Returns the types' presence where the odds are most, 0 elsewhere.
-
-        Args:
-            presence: Tensor `[b, h, w, t + 1]`.
-            odds: What places are compared by, of all types or of each one.
-        """
-        odds = ops.stop_gradient(odds)
-        most = ops.max_pool(
-            odds, self.window, 1, padding="same", data_format="channels_last"
-        )
-        types, _ = types_and_nothing(presence)
-        return types * ops.cast(odds >= most, types.dtype)
-
-    # Subclasses whose parts compete in other ways change these.
-
-    def presence_of(self, types: Tensor, nothing: Tensor) -> Tensor:
-        """Returns the presence `[b, h, w, t + 1]` of logits."""
-        logits = ops.concatenate([types, nothing], axis=-1)
-        return ops.softmax(logits, axis=-1)
-
-    def odds_of(
-        self, types: Tensor, nothing: Tensor, presence: Tensor
-    ) -> Tensor:
-        """Returns by what places are compared at inference, `[b, h, w, 1]`.
-
-        These are log-odds: the presence is 1 beyond 17 of them, and neighbours
-        would all win by it.
-        """
-        return ops.logsumexp(types, axis=-1, keepdims=True) - nothing
-
-    def strength_of(self, presence: Tensor) -> Tensor:
-        """Returns by what places are compared in training, `[b, h, w, 1]`."""
-        return 1.0 - types_and_nothing(presence)[1]
 
     def compete(self, presence: Tensor) -> Tensor:
         """Returns activations `[b, h, w, t]` of the soft competition.
@@ -189,14 +160,14 @@ class PartCaps(FeatureMapLayer):
         Args:
             presence: Tensor `[b, h, w, t + 1]`.
         """
-        strength = (self.strength_of(presence) + 1e-6) ** _POWER
+        types, nothing = types_and_nothing(presence)
+        strength = (1.0 - nothing + 1e-6) ** _POWER
         half = self.window // 2
         padded = ops.pad(strength, [[0, 0], [half, half], [half, half], [0, 0]])
         mean = ops.average_pool(
             padded, self.window, 1, padding="valid", data_format="channels_last"
         )
         around = self.window**2 * mean  # nothing is beyond the border
-        types, _ = types_and_nothing(presence)
         return types * strength / (around + 1e-3)
 
     def places(self, presence: Tensor) -> Tensor:
@@ -206,7 +177,8 @@ class PartCaps(FeatureMapLayer):
             presence: Tensor `[b, h, w, t + 1]`.
         """
         _, rows, columns, _ = presence.shape
-        power = self.strength_of(ops.stop_gradient(presence)) ** _POWER
+        _, nothing = types_and_nothing(ops.stop_gradient(presence))
+        power = (1.0 - nothing) ** _POWER
         down, right = (
             centres(count, self.stride, first)
             for count, first in zip((rows, columns), self.offset, strict=True)
@@ -223,7 +195,7 @@ class PartCaps(FeatureMapLayer):
         ]
         grid = np.stack(np.meshgrid(down, right, indexing="ij"), axis=-1)
         places = grid[:, :, None] + ops.stack(moved, axis=-1)
-        return ops.repeat(places, self.num_types // power.shape[-1], axis=3)
+        return ops.repeat(places, self.num_types, axis=3)
 
     def compute_output_spec(
         self,

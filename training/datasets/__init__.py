@@ -44,16 +44,13 @@ def load(
         crop: Rows and columns that are cut out of the middle of all but the
             training images, which `Batches` cuts.
         skip_broken: Leave out files of a folder that cannot be read.
-        seed: Draws other images of the same figures, letters or kanji.
+        seed: Draws other images of the same figures.
     """
     check(name, data_dir)
     source = SOURCES.get(name, Source(""))
     options = dict(source.options)
     if seed and not source.drawn:
-        raise UserError(
-            f"--data-seed is for figures, letters and kanji; {name} is not "
-            "drawn."
-        )
+        raise UserError(f"--data-seed is for figures; {name} is not drawn.")
     path = Path(name)
     if source.loader:
         if seed:

@@ -1,9 +1,7 @@
 """A loaded data set: arrays that fit together, and masks of parts."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -13,8 +11,6 @@ from training.images import Array, Images, Rows, Split
 
 # Images and labels of a file, before `checked`.
 Arrays = tuple[Array, Array]
-# Images in which shared parts are looked for.
-_FEW = 6000
 SEEDS = 1000  # from one set of drawn images to the next
 
 
@@ -106,25 +102,6 @@ class Data:
     @property
     def num_classes(self) -> int:
         return len(self.class_names)
-
-    @functools.cached_property
-    def shared_parts(self) -> Any:
-        """The parts that classes share, `tfcaps.shared_parts.SharedParts`.
-
-        They are found in some thousands of the training images.
-        """
-        from tfcaps import shared_parts
-
-        draw = np.random.default_rng(0)
-        some = draw.permutation(len(self.train.labels))[:_FEW]
-        try:
-            return shared_parts.find(
-                self.train.images[some], self.train.labels[some]
-            )
-        except ValueError as error:
-            raise UserError(
-                f"--shared-parts does not fit {self.name}: {error}"
-            ) from error
 
     def with_validation(self, share: float) -> "Data":
         """Moves a share of each class from training to validation."""

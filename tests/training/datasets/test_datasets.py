@@ -159,7 +159,7 @@ def test_every_part_is_resized_and_all_but_training_cropped():
 
 
 def test_only_what_is_drawn_has_a_seed():
-    with pytest.raises(UserError, match="and kanji; digits is not drawn"):
+    with pytest.raises(UserError, match="for figures; digits is not drawn"):
         datasets.load("digits", seed=1)
 
 

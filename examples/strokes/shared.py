@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from scipy import fft
 from scipy.cluster.hierarchy import fcluster, linkage
 
+from examples.kanji.shared import SharedParts, _ink, middles_and_sizes
 from tfcaps.layers import ConstellationCaps, PartCaps
 from tfcaps.layers.part_caps import centres
-from tfcaps.shared_parts import SharedParts, _ink, middles_and_sizes
 
 Array = NDArray[Any]
 

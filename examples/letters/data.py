@@ -22,7 +22,7 @@ test images, each pixel of the letter being of the nearest line.
 
 import numpy as np
 
-from training.datasets.data import Arrays, Masks, drawn
+from training.datasets.data import Arrays, Masks
 from training.images import Array
 
 SIZE = 100
@@ -150,8 +150,3 @@ def _distance(ends: Array, pen: Array) -> Array:
     forward = np.abs(down * along[:, :, 0] + right * along[:, :, 1])
     across = np.abs(down * along[:, :, 1] - right * along[:, :, 0])
     return np.maximum(forward - length[..., None, None] / 2, across - half)
-
-
-generate = drawn(
-    "syndacate", draw, lambda: list(LETTERS), first_seed=41, counts=(3000, 2000)
-)

@@ -31,7 +31,7 @@ import numpy as np
 from scipy import ndimage
 
 from cli import UserError
-from training.datasets.data import SEEDS, Arrays, Masks, drawn
+from training.datasets.data import Arrays, Masks
 from training.images import Array
 
 # Found by a random search for components of at most six strokes that have many
@@ -94,7 +94,6 @@ _GROUND = (0.02, 0.10)  # brightness, of 1
 _INK = (0.65, 0.95)
 _NOISE = 0.025
 _CHUNK = 200  # images of a character drawn at a time
-_UNSEEN_SEED = 33
 
 
 class Character(NamedTuple):
@@ -108,16 +107,6 @@ class Character(NamedTuple):
     kinds: tuple[int, ...]  # of its components, which index `COMPONENTS`
     strokes: tuple[Array, ...]
     owners: tuple[int, ...]  # the component of each stroke
-    types: tuple[str, ...]  # the first sign of each stroke's type, such as ㇐
-
-
-def unseen(seed: int = 0, count: int = 1000) -> tuple[Arrays, Masks]:
-    """Draws images of characters that are in no training set.
-
-    They consist of components of the others, at places where these have them.
-    Labels index `UNSEEN`, and are no classes of the data set.
-    """
-    return draw(count, _UNSEEN_SEED + SEEDS * seed, UNSEEN)
 
 
 def draw(
@@ -125,43 +114,30 @@ def draw(
     seed: int,
     characters: str = CHARACTERS,
     folder: Path | None = None,
-    strokes: bool = False,
 ) -> tuple[Arrays, Masks]:
     """Draws images of all characters, equally many, in random order.
 
     What is drawn depends on count, seed and characters alone: images `[n, 48,
     48, 1]`, uint8, and labels `[n]`, which index `characters`; masks of the
-    components, three at most, or of the ink of each of the strokes.
+    components, three at most.
     """
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.arange(count) % len(characters))
     each = [read(name, folder) for name in characters]
-    names, kinds_of = list(COMPONENTS.values()), [c.kinds for c in each]
-    if strokes:
-        names = sorted({t for character in each for t in character.types})
-        kinds_of = [tuple(map(names.index, c.types)) for c in each]
-    most = max(_MOST, *map(len, kinds_of))
     images = np.empty((count, SIZE, SIZE, 1), np.uint8)
-    parts = np.zeros((count, most, SIZE, SIZE), bool)
-    kinds = np.full((count, most), -1)
-    for label, (character, own) in enumerate(zip(each, kinds_of, strict=True)):
-        rows, there = np.flatnonzero(labels == label), slice(len(own))
-        kinds[rows, there] = own
+    parts = np.zeros((count, _MOST, SIZE, SIZE), bool)
+    kinds = np.full((count, _MOST), -1)
+    for label, character in enumerate(each):
+        rows = np.flatnonzero(labels == label)
+        there = slice(len(character.kinds))
+        kinds[rows, there] = character.kinds
         for start in range(0, len(rows), _CHUNK):
             some = rows[start : start + _CHUNK]
             images[some, ..., 0], parts[some, there] = _drawn(
-                character, len(some), rng, strokes
+                character, len(some), rng
             )
-    return (images, labels), Masks.of_parts(parts, kinds, tuple(names))
-
-
-generate = drawn(
-    "kanji",
-    draw,
-    lambda: [read(character).name for character in CHARACTERS],
-    first_seed=31,
-    counts=(20_000, 2000),
-)
+    names = tuple(COMPONENTS.values())
+    return (images, labels), Masks.of_parts(parts, kinds, names)
 
 
 # ------------------------------------------------------------------- reading
@@ -180,17 +156,17 @@ def read(character: str, folder: Path | None = None) -> Character:
     if any(kind is None for kind, _ in found):
         raise UserError(
             f"{character} must consist of the {len(COMPONENTS)} components of "
-            f"training/datasets/kanji.py; {path} has other strokes."
+            f"examples/kanji/data.py; {path} has other strokes."
         )
     strokes = [
-        (_points(path), owner, str(_attribute(path, "type"))[:1])
+        (_points(path), owner)
         for owner, (_, group) in enumerate(found)
         for path in group.iter()
         if path.tag.endswith("path")
     ]
     kinds, _ = zip(*found, strict=True)
-    points, owners, types = zip(*strokes, strict=True)
-    return Character(_name(root), kinds, points, owners, types)
+    points, owners = zip(*strokes, strict=True)
+    return Character(_name(root), kinds, points, owners)
 
 
 def _folder() -> Path:
@@ -283,7 +259,7 @@ def _curve(corners: Array) -> Array:
 
 
 def _drawn(
-    character: Character, count: int, rng: np.random.Generator, strokes: bool
+    character: Character, count: int, rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """Draws a character, and returns images and masks of its parts."""
     lengths = list(map(len, character.strokes))
@@ -294,16 +270,13 @@ def _drawn(
     )
     width = rng.uniform(*_PEN, (count, 1))
     width = width * rng.uniform(*_PRESSURE, (count, len(lengths)))
-    covered = _coverage(
-        points, 0.5 * width[:, stroke], stroke if strokes else owner
-    )
+    covered = _coverage(points, 0.5 * width[:, stroke], owner)
     ground = rng.uniform(*_GROUND, (count, 1, 1))
     ink = rng.uniform(*_INK, (count, 1, 1))
     noise = rng.normal(0.0, _NOISE, (count, SIZE, SIZE))
     shown = ground + (ink - ground) * covered.max(axis=1) + noise
     images = np.rint(255.0 * np.clip(shown, 0.0, 1.0)).astype(np.uint8)
-    inked = covered >= 0.5
-    return images, inked if strokes else _regions(points, owner, inked)
+    return images, _regions(points, owner, covered >= 0.5)
 
 
 def _moved(

@@ -2,10 +2,8 @@
 
 import numpy as np
 import pytest
-from scipy import ndimage
 
-from tfcaps import shared_parts, shared_strokes
-from tfcaps.layers import ConstellationCaps, PartCaps
+from examples.kanji import shared
 from tfcaps.models import constellation_capsnet
 
 SIDE = 32
@@ -48,7 +46,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def found(data):
-    return shared_parts.find(*data[:2])
+    return shared.find(*data[:2])
 
 
 def test_parts_are_what_recurs(found):
@@ -68,7 +66,7 @@ def test_two_classes_are_never_of_the_same_parts_at_the_same_places(
     data, apart
 ):
     """Of this distance all pieces of a form would be of one type."""
-    found = shared_parts.find(*data[:2], apart=apart)
+    found = shared.find(*data[:2], apart=apart)
     assert found.num_types < 4
     seen = set()
     for j, (*_, axis) in enumerate(CLASSES):
@@ -108,11 +106,11 @@ def test_what_cannot_be_cut_is_said():
     images = np.zeros((4, 16, 16, 1), "float32")
     images[:, 6:9, 6:9] = 1.0
     with pytest.raises(ValueError, match="two parts with little ink between"):
-        shared_parts.find(images, np.array([0, 0, 1, 1]))
+        shared.find(images, np.array([0, 0, 1, 1]))
 
 
 def test_a_part_that_a_class_has_twice_takes_two_instances():
-    parts = shared_parts.SharedParts(
+    parts = shared.SharedParts(
         np.array([1, 1, 1]), np.array([0, 0, 0]), np.arange(6.0).reshape(3, 2)
     )
     model = constellation_capsnet((32, 32, 1), 2, 1, instances=2)
@@ -121,61 +119,3 @@ def test_a_part_that_a_class_has_twice_takes_two_instances():
     assert np.asarray(layer.slots).tolist() == [[0.0, 1.0], [0.0, 1.0]]
     places = np.asarray(layer.shifts)[:, 1]
     np.testing.assert_allclose(places, [[0, 1], [2, 3]], atol=1e-5)
-
-
-@pytest.fixture(scope="module")
-def strokes(data, found):
-    return shared_strokes.find(*data[:2], found)
-
-
-def test_lines_are_found_one_by_one():
-    ink = np.zeros((1, 24, 30), "float32")
-    ink[0, 5:7, 4:20] = 1.0
-    ink[0, 8:21, 22:24] = 0.9
-    found = shared_strokes.lines(ink)
-    assert not found[:, 0].any() and len(found) < 6
-    *place, angle, length = found[:2, 1:].T  # then what is left beside them
-    np.testing.assert_allclose(
-        np.transpose(place), [[5.5, 11.5], [14, 22.5]], atol=1.0
-    )
-    np.testing.assert_allclose(np.abs(np.cos(angle)), [1, 0], atol=0.01)
-    np.testing.assert_allclose(length, [15, 12], rtol=0.3)
-    assert not len(shared_strokes.lines(np.zeros((1, 24, 30))))
-
-
-def test_strokes_recur_at_their_places(found, strokes):
-    """A plus has two, three bars three, a frame four, a cross two."""
-    counts = np.bincount(strokes.parts)
-    for number, (j, t) in enumerate(zip(*found[:2], strict=True)):
-        *kinds, axis = CLASSES[j]
-        kind = kinds[int(found.places[number][axis] > 0)]
-        assert counts[t] == [2, 4, 3, 2][kind]
-    straight = np.abs(np.sin(2 * strokes.lines[:, 0]))
-    assert np.sum(straight < 0.1) == 9 and np.sum(straight > 0.9) == 2
-    assert strokes.num_types == 4
-    assert strokes.most == 4 and strokes.instances == 3
-
-
-def test_a_layer_begins_with_strokes(data, found, strokes):
-    images, labels, _ = data
-    parts = PartCaps(4, 3, stride=2, exclusive=False)
-    parts(images[:1, ::2, ::2])
-    layer = ConstellationCaps(4, instances=3, stride=2)
-    layer.build((None, 16, 16, 4, 2))
-    strokes.begin(layer)
-    slots = np.asarray(layer.slots)
-    np.testing.assert_array_equal(slots.sum(axis=0), np.bincount(strokes.parts))
-    shifts = np.asarray(layer.shifts)
-    for part, t, place in zip(*strokes[:3], strict=True):
-        near = np.abs(shifts[t::4, part] - place).max(axis=-1)
-        assert near.min() < 1e-4
-    cells = strokes.cells(parts, (16, 16), images[:8], labels[:8], found)
-    assert cells.shape == (8, 16, 16, 4)
-    counts = np.bincount(strokes.parts)
-    for number, label in enumerate(labels[:8]):
-        own = counts[found.types[found.classes == label]].sum()
-        assert np.sum(cells[number] == 1) == own
-        rows, columns, _ = np.nonzero(cells[number] == 1)
-        near = ndimage.maximum_filter(images[number, ..., 0], 3)
-        assert near[2 * rows, 2 * columns].mean() > 0.9
-    assert (cells == -1).any() and (cells == 0).mean() > 0.8

@@ -1,0 +1,1 @@
+"""Handwritten digits and clothes, told by the strokes they are made of."""

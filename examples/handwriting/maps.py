@@ -1,0 +1,178 @@
+"""Classes told by maps of where each type of part tells for them."""
+
+import math
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from tfcaps import routing as routings
+from tfcaps.layers import ConstellationCaps, PartCaps, TemplateDecoder
+from tfcaps.ops import Tensor, longest
+
+# Of what is learnt, so that Adam is as fast as for other weights.
+_SCALE = 10.0
+_FILTERS = (32, 64, 64)
+# Pixels from place to place, and the first one.
+_STRIDE, _OFFSET = 2, (1, 1)
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class StrongestParts(PartCaps):
+    """Finds of each type the place in the image with the most of it.
+
+    Types do not compete, in training as at inference, so that there is nothing
+    to be hardened. All else is as in `PartCaps`.
+    """
+
+    def call(
+        self,
+        inputs: Tensor,
+        return_presence: bool = False,
+        training: bool | None = None,
+    ) -> Any:
+        places, _, presence = super().call(inputs, return_presence=True)
+        types, _ = ops.split(presence, [self.num_types], axis=-1)
+        most = ops.max(types, axis=(1, 2), keepdims=True)
+        active = types * ops.cast(types >= most, types.dtype)
+        outputs = (places, active)
+        return (*outputs, presence) if return_presence else outputs
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class MapCaps(ConstellationCaps):
+    """Finds classes by maps of where each type of part tells for them.
+
+    For shapes that vary too much for one blueprint, such as handwriting, whose
+    objects stand in the middle of the image. A child of type `t` at place `p`
+    with activation `a_i` adds `a_i M_tj(p)` to the log-odds of class `j`
+    against nothing, and that is all there is:
+
+        L_j  = log ε + sum_i a_i M_ij
+        P_j  = exp L_j / (1 + sum_k exp L_k)
+        c_ij = D_j s_ij / (s_ij + o),  s_ij = max(0, a_i M_ij)
+
+    `P` are the activations and `c` the couplings. `D` is `P` in training; at
+    inference it is 1 for the likeliest class and 0 for the others, and all are
+    0 if nothing is likelier. So in the tree of this class are the children that
+    tell for it by more than `o`, however sure it is, and without them nothing
+    but the rest of the sum remains. `M` is the weight `maps`, smoothed by a
+    normal distribution whose deviation is the width of the routing: parts may
+    stand a little beside. Poses are the mean places of the children, weighted
+    by couplings. Of the routing count width, epsilon, orphan and levels.
+
+    Arguments and shapes are those of `ConstellationCaps`. The evidence is
+    `log P`.
+
+    References:
+        - Nauta et al., 2023, "PIP-Net" (a sheet of scores of parts)
+    """
+
+    def build(self, input_shape: Any) -> None:
+        rows, columns, types = input_shape[1:4]
+        self.side = self.stride * max(rows, columns)
+        self._routing_weights: list[str] = []
+        self.maps = self.add_weight(
+            shape=(rows, columns, types, self.num_capsules),
+            initializer="zeros",
+            autocast=False,
+            name="maps",
+        )
+
+    def evidence_maps(self) -> Tensor:
+        """Returns how much a part tells for a class, `[h, w, t, j]` in nats."""
+        near = []
+        for count in self.maps.shape[:2]:
+            cells = self.stride * np.arange(count, dtype="float32")
+            apart = (cells[:, None] - cells) / self.routing.width
+            near.append(np.exp(-0.5 * apart**2))
+        maps = ops.cast(self.maps, "float32")
+        return _SCALE * ops.einsum("yh,xw,hwtj->yxtj", *near, maps)
+
+    @property
+    def slots(self) -> Tensor:
+        """Whether a type tells for a class anywhere, `[t, j]`."""
+        most = ops.max(self.evidence_maps(), axis=(0, 1))
+        return ops.cast(most > self.routing.orphan, "float32")
+
+    def call(
+        self,
+        inputs: Tensor,
+        activations: Tensor | None = None,
+        labels: Tensor | None = None,
+        return_activations: bool = False,
+        return_couplings: bool = False,
+        training: bool | None = None,
+        return_evidence: bool = False,
+    ) -> Any:
+        children, parents = math.prod(inputs.shape[1:-1]), self.num_capsules
+        present = ops.reshape(activations, (-1, children))
+        maps = ops.reshape(self.evidence_maps(), (children, parents))
+        evidence = math.log(self.routing.epsilon) + present @ maps
+        # The log-odds of nothing are 0.
+        odds = ops.pad(evidence, [[0, 0], [0, 1]])
+        odds -= ops.logsumexp(odds, axis=-1, keepdims=True)
+        evidence = odds[..., :-1]
+        active = decided = ops.exp(evidence)
+        if not training:
+            best = ops.one_hot(longest(odds), parents + 1)
+            decided = ops.cast(best[..., :-1], "float32")
+        tells = ops.relu(ops.expand_dims(present, -1) * maps)
+        share = tells / (tells + self.routing.orphan)
+        couplings = ops.expand_dims(decided, 1) * share
+        couplings = self.routing.rounded(couplings)
+        places = ops.cast(ops.reshape(inputs, (-1, children, 2)), "float32")
+        # As weighted by couplings, without the class's own factor.
+        total = ops.expand_dims(ops.sum(share, axis=1), -1)
+        poses = ops.einsum("bij,bid->bjd", share, places) / (total + 1e-6)
+        outputs = [poses]
+        for output, is_wanted in (
+            (active, return_activations),
+            (couplings, return_couplings),
+            (evidence, return_evidence),
+        ):
+            if is_wanted:
+                outputs.append(output)
+        return tuple(outputs) if outputs[1:] else poses
+
+    def multiply_adds(self, input_shape: Any) -> int:
+        """Counts the sum over the maps, see `tfcaps.rem.multiply_adds`."""
+        return math.prod(self.maps.shape)
+
+
+def networks(
+    shape: tuple[int, int, int], num_classes: int, part_types: int
+) -> tuple[keras.Model, keras.Model]:
+    """Builds a network of parts, and the one that trains it.
+
+    Convolutions take no steps: the mean of windows that do follows, so that
+    little changes where an image is shifted by a pixel (Zhang, 2019, "Making
+    convolutional networks shift-invariant again").
+
+    Returns:
+        From images to lengths, and from images to a dict of evidence, presence
+        and reconstruction, as of `tfcaps.losses.constellation_losses`.
+    """
+    layers = keras.layers
+    features = images = keras.Input(shape, name="images")
+    for number, channels in enumerate(_FILTERS):
+        features = layers.Conv2D(channels, 3, padding="same", use_bias=False)(
+            features
+        )
+        features = layers.BatchNormalization(momentum=0.9)(features)
+        features = layers.ReLU()(features)
+        if number == 0:
+            features = layers.AveragePooling2D(3, _STRIDE, "same")(features)
+    at: Any = {"stride": _STRIDE, "offset": _OFFSET}
+    places, active, presence = StrongestParts(
+        part_types, 1, name="part_caps", **at
+    )(features, return_presence=True)
+    routing = routings.MeanShiftRouting(width=3.0, orphan=0.7)
+    classes = MapCaps(num_classes, routing, name="class_caps", **at)
+    _, lengths = classes(places, active, return_activations=True)
+    _, evidence = classes(places, active, return_evidence=True)
+    drawn = TemplateDecoder(shape, 11, _OFFSET)(active)
+    outputs = {"evidence": evidence, "presence": presence}
+    training = keras.Model(images, {**outputs, "reconstruction": drawn})
+    return keras.Model(images, lengths), training

@@ -1,0 +1,192 @@
+"""Trains networks of named parts on handwritten digits or clothes.
+
+python -m examples.handwriting.train mnist --seeds 1 --data-dir FOLDER
+
+Labels are classes alone. A line for each seed, which draws weights and batches,
+is added to results/named_parts/mnist.jsonl, and mnist.md made of it.
+"""
+
+import argparse
+import sys
+from typing import Any
+
+import numpy as np
+
+from cli import Parser
+from examples import seeds
+
+_BATCH = 64
+_ORPHANS = (0.5, 0.7, 1.0)  # nats from which on a child is a leaf
+PAGE = seeds.Page(
+    "mnist",
+    (
+        ("data set", "{data}"),
+        ("seed", "{seed}"),
+        ("images", "{images}"),
+        ("epochs", "{epochs}"),
+        ("types", "{types}"),
+        ("used", "{used}"),
+        ("a leaf from, nats", "{orphan}"),
+        ("right, %", "{right:.2f}"),
+        ("a plain CNN, %", "{plain}"),
+        ("leaves", "{leaves:.2f}"),
+        ("at most ten, %", "{ten:.1f}"),
+        ("answer changes", "{changes}"),
+        ("changes or halves", "{necessity:.3f}"),
+        ("of others active", "{active:.3f}"),
+        ("of random", "{random:.3f}"),
+        ("sufficiency", "{sufficiency:.3f}"),
+        ("same types under noise", "{noise:.3f}"),
+        ("shifted", "{shifted:.3f}"),
+        ("types kept under noise", "{kept:.3f}"),
+        ("shifted", "{kept_shifted:.3f}"),
+        ("right under noise, %", "{right_noise:.2f}"),
+        ("types exchanged, %", "{exchanged:.2f}"),
+    ),
+    ("data", "seed", "orphan"),
+    lambda row: [{**row, **trees} for trees in row["trees"]],
+)
+
+
+def make_parser() -> Parser:
+    """Returns the parser of the command."""
+    parser = seeds.make_parser("handwriting.train", __doc__, 54_000, 10, 500)
+    add = parser.add_argument
+    add("data", help="mnist or fashion_mnist")
+    add("--types", type=int, default=16, help="types of parts")
+    add("--data-dir", metavar="FOLDER", help="of TensorFlow Datasets")
+    return parser
+
+
+def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
+    """Trains the network of a seed, and measures it."""
+    import keras
+
+    from examples.handwriting import maps
+    from training import datasets
+
+    data = datasets.load(options.data, options.data_dir)
+    train = data.train.take(slice(options.samples))
+    keras.utils.set_random_seed(seed)
+    network, training = maps.networks(
+        data.image_shape, data.num_classes, options.types
+    )
+    fit(training, train, options.epochs, seed)
+    lengths = network.predict(data.test.images[:], verbose=0)
+    some = data.test.take(slice(options.tested))
+    return {
+        "data": options.data,
+        "images": len(train.labels),
+        "epochs": options.epochs,
+        "types": options.types,
+        "right": round(seeds.percent_right(lengths, data.test.labels), 2),
+        "trees": [
+            of_trees(network, some, orphan, data.class_names, options.draw)
+            for orphan in _ORPHANS
+        ],
+    }
+
+
+def fit(training: Any, data: Any, epochs: int, seed: int) -> None:
+    """Trains a network on images moved by a pixel, half of them noisy."""
+    import keras
+
+    import tfcaps
+
+    rate = seeds.falling_rate(3e-3, epochs, len(data.labels), _BATCH)
+    training.compile(
+        keras.optimizers.Adam(rate),
+        tfcaps.losses.constellation_losses(
+            sparsity=0.0, ambiguity=0.002, reconstruction=0.02
+        ),
+    )
+    draw, steps = np.random.default_rng(seed), len(data.labels) // _BATCH
+
+    def batches() -> Any:
+        for _ in range(epochs):
+            order = draw.permutation(len(data.labels))
+            for start in range(0, steps * _BATCH, _BATCH):
+                some = np.sort(order[start : start + _BATCH])
+                moves = draw.integers(-1, 2, (len(some), 2))
+                pairs = zip(data.images[some], moves, strict=True)
+                clean = np.stack([np.roll(x, by, (0, 1)) for x, by in pairs])
+                images, labels = clean.copy(), data.labels[some]
+                images[::2] = noisy(clean[::2], draw)
+                targets = {"evidence": labels, "presence": labels}
+                yield images, {**targets, "reconstruction": clean}
+
+    training.fit(
+        batches(),
+        steps_per_epoch=steps,
+        epochs=epochs,
+        shuffle=False,
+        verbose=2,
+    )
+
+
+def noisy(images: Any, draw: Any) -> Any:
+    """Returns images with noise of 0.2, cut off at 0.25."""
+    noise = draw.normal(0.0, 0.2, images.shape).clip(-0.25, 0.25)
+    return (images + noise).astype("float32")
+
+
+def of_trees(
+    network: Any, data: Any, orphan: float, names: Any, path: Any
+) -> seeds.Row:
+    """Returns what is measured of trees, of leaves from some nats on."""
+    from tfcaps import rem
+
+    network.get_layer("class_caps").routing.orphan = orphan
+    images, labels = data.images[:], data.labels
+
+    def slots_of(pixels: Any) -> Any:
+        return rem.trees(network, pixels, couplings=False).slots
+
+    trees = rem.trees(network, images, couplings=False)
+    moves = [(down, axis) for axis in (1, 2) for down in (-1, 1)]
+    changed = [noisy(images, np.random.default_rng(0))]
+    changed += [np.roll(images, *move) for move in moves]
+    others = [slots_of(x) for x in changed]
+    same, *shifted = [np.all(x == trees.slots, axis=1).mean() for x in others]
+    kept, *kept_shifted = [jaccard(x, trees.slots) for x in others]
+    used = seeds.tree_measures(
+        rem.faithfulness(network, (images, labels), draws=2)
+    )
+    if path is not None:
+        draw(path, images, labels, trees, names)
+    return {
+        "orphan": orphan,
+        "leaves": float(trees.leaves.mean()),
+        "ten": 100 * float(np.mean(trees.leaves <= 10)),
+        "used": int(np.sum(trees.slots.mean(axis=0) > 0.01)),
+        "changes": used["answer_changes"],
+        "necessity": used["necessity"],
+        "active": used["necessity_active"],
+        "random": used["necessity_random"],
+        "sufficiency": used["sufficiency"],
+        "noise": float(same),
+        "kept": kept,
+        "shifted": float(np.mean(shifted)),
+        "kept_shifted": float(np.mean(kept_shifted)),
+    }
+
+
+def jaccard(first: Any, second: Any) -> float:
+    """Returns the mean Jaccard index of sets `[n, t]`."""
+    both, any_of = (first & second).sum(axis=1), (first | second).sum(axis=1)
+    return float(np.mean(np.where(any_of, both / np.maximum(any_of, 1), 1.0)))
+
+
+def draw(path: Any, images: Any, labels: Any, trees: Any, names: Any) -> None:
+    """Draws the first ten images with the types of their leaves."""
+    told = trees.predicted[:10]
+    leaves = [
+        [(trees.places[n, k], str(trees.types[k])) for k in np.flatnonzero(own)]
+        for n, own in enumerate(trees.in_tree[:10])
+    ]
+    titles = [names[j] for j in told]
+    seeds.draw_trees(path, images[:10], titles, told != labels[:10], leaves)
+
+
+if __name__ == "__main__":
+    sys.exit(PAGE.main(make_parser(), measured))
