@@ -60,7 +60,11 @@ class Network:
     def on_backbone(self) -> Callable[..., Any] | None:
         """The function from a backbone and classes to the `keras.Model`."""
         function = self.backbone_function
-        return None if function is None else _imported(function)
+        if function != CONSTELLATION:
+            return None if function is None else _imported(function)
+        return lambda backbone, classes, input_shape, **more: self.build(
+            input_shape, classes, backbone=backbone, **more
+        )
 
 
 def _imported(function: str) -> Callable[..., Any]:
@@ -80,7 +84,7 @@ _NETWORKS = (
         CONSTELLATION,
         "parts with names and places; trees can be read, see --part-types",
         loss="evidence",
-        backbone_function="backbone_constellation_capsnet",
+        backbone_function=CONSTELLATION,
     ),
     Network(
         "parts_capsnet",

@@ -43,7 +43,7 @@ def build_for(
         data.image_shape,
         data.num_classes,
         routing=config.routing,
-        part_types=config.part_types,
+        num_types=config.part_types,
         decoder=config.decoder == "joint" if decoder is None else decoder,
         mean=mean,
         std=std,
@@ -72,10 +72,15 @@ def build(
     """
     known = network(name)
     given = {key: v for key, v in arguments.items() if v is not None}
-    if "part_types" in given and known.loss != "evidence":
+    names_parts = known.loss == "evidence"
+    if "num_types" in given and not names_parts:
         able = [key for key in MODELS if MODELS[key].loss == "evidence"]
         raise UserError(
             f"--part-types is for {', '.join(able)}; {name} has none."
+        )
+    if "routing" in given and names_parts:
+        raise UserError(
+            f"{name} routes by the places of parts and takes no --routing."
         )
     if given.get("routing", "").isdigit():
         given["routing"] = int(given["routing"])

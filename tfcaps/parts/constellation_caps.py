@@ -407,13 +407,13 @@ class ConstellationCaps(keras.layers.Layer):
         nearness = near(poses)
         belongs = (1.0 + _ORPHAN) * nearness / (nearness + _ORPHAN)
         shares = ops.reshape(softmax(evidence), shape)
-        couplings = self._rounded(shares * belongs)
+        couplings = self.rounded(shares * belongs)
         poses = _mean_of_votes(couplings, votes, poses)
         active = self._completeness(couplings, slots)
         if decided:
             best = ops.one_hot(longest(active), self.num_capsules)
             best = ops.cast(ops.reshape(best, shape), belongs.dtype)
-            couplings = self._rounded(best * belongs)
+            couplings = self.rounded(best * belongs)
         return poses, active, self._of_children(couplings, slots)
 
     def _completeness(self, couplings: Tensor, slots: _Slots) -> Tensor:
@@ -475,7 +475,8 @@ class ConstellationCaps(keras.layers.Layer):
         likelihood = self.epsilon + (1.0 - self.epsilon) * share
         return ops.log(likelihood) - 0.5 * math.log(self.epsilon)
 
-    def _rounded(self, couplings: Tensor) -> Tensor:
+    def rounded(self, couplings: Tensor) -> Tensor:
+        """Returns couplings at their levels, if there are any."""
         if self.levels is None:
             return couplings
         codes = quantize(couplings, self.levels, mode=self.levels_mode)

@@ -298,7 +298,6 @@ def faithfulness(
     model: keras.Model,
     dataset: Any,
     *,
-    layer: str | None = None,
     samples: int = 2000,
     draws: int = 5,
     pixels: bool = False,
@@ -322,13 +321,12 @@ def faithfulness(
     Args:
         model: As in `trees`.
         dataset: As in `evaluate`; labels are not looked at.
-        layer: As in `trees`. Defaults to `None`, the last routed layer.
         samples: Int. Measure at most this many images, the first ones, so
             shuffle data that are sorted by class. Defaults to `2000`.
         draws: Int. How many sets of random children, and of active ones, are
             drawn for each image. Defaults to `5`.
         pixels: Bool. Also replace pixels, by `pixel_faithfulness` with its
-            defaults, which is for the last routed layer. Defaults to `False`.
+            defaults. Defaults to `False`.
         seed: Int. Seed of all that is random. Defaults to `0`.
         batch_size: Int. Size of the batches cut from arrays. Defaults to `256`.
         verbose: 0 or 1. Show progress bars. Defaults to `0`.
@@ -343,15 +341,10 @@ def faithfulness(
           https://arxiv.org/abs/2301.01583 (silent capsules)
     """
     check_positive(samples=samples, draws=draws)
-    if pixels and layer is not None:
-        raise ValueError(
-            "`pixels` asks what the last routed layer has found. Received: "
-            f"layer={layer!r}."
-        )
-    silencer = Silencer(model, layer)
+    silencer = Silencer(model)
     images = first_images(dataset, silencer.model, samples, batch_size)
     parts = (images[part] for part in parts_of(len(images), batch_size))
-    trees = trees_of(silencer.model, parts, couplings=False, layer=layer)
+    trees = trees_of(silencer.model, parts, couplings=False)
     inside = trees.in_tree
     before = of_class(trees.lengths, trees.predicted)
     every, some = np.arange(len(images)), _evenly(len(images), _CONTROLS)
@@ -395,7 +388,7 @@ def faithfulness(
     if images.ndim == 4:
         few = _evenly(len(images), SHIFTED)
         stability = tree_stability(
-            silencer.model, images[few], inside[few], layer, batch_size
+            silencer.model, images[few], inside[few], batch_size
         )
     of_pixels = None
     if pixels:
@@ -421,7 +414,6 @@ def tree_stability(
     model: keras.Model,
     images: Array,
     inside: Array | None = None,
-    layer: str | None = None,
     batch_size: int = 256,
 ) -> float:
     """Returns how like trees are to those of images shifted by a pixel.
@@ -437,7 +429,7 @@ def tree_stability(
         for array in shifted
         for part in parts_of(len(array), batch_size)
     )
-    found = trees_of(model, batches, couplings=False, layer=layer).in_tree
+    found = trees_of(model, batches, couplings=False).in_tree
     if inside is None:
         inside, found = found[: len(images)], found[len(images) :]
     return jaccard(np.tile(inside, (4, 1)), found)

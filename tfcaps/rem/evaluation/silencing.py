@@ -33,12 +33,11 @@ class Silencer:
         most_rows: Int. Rows that may be routed in a step.
     """
 
-    def __init__(self, model: keras.Model, layer: str | None = None):
+    def __init__(self, model: keras.Model):
         routed_layers(model)  # their absence is the clearer error
         self.model = encoder(model)
         check_weights(self.model.weights)
-        _, calls, number = connected_calls(self.model, layer)
-        call = calls[number]
+        _, (*_, call) = connected_calls(self.model)
         self._below, above = cut(self.model, call.layer)
         self._has_activations = call.activations is not None
         self._shape = tuple(above.inputs[0].shape)
