@@ -290,8 +290,7 @@ ReconstructionLoss()(zeros(2, 4, 4, 1), zeros(2, 4, 4, 3))
     Images and reconstructions must have as many values. Received: images (2, 4,
     4, 1), reconstructions (2, 4, 4, 3).
 """,
-    **vars(losses),
-    **vars(parts),
+    **{**vars(parts), **vars(losses)},
     zeros=lambda *shape: np.zeros(shape, "float32"),
 )
 def test_wrong_calls_are_refused(call, said):

@@ -13,7 +13,6 @@ from tfcaps.graphs import only_layer
 from tfcaps.parts import samples
 from tfcaps.parts.constellation_caps import ConstellationCaps
 from tfcaps.parts.part_caps import SPARE_BIAS, PartCaps
-from tfcaps.parts.samples import MOST
 from tfcaps.parts.split_merge import (
     Occurrences,
     Slots,
@@ -170,7 +169,7 @@ class BlueprintEstimation(HardenParts):
         self._keep_spare()
         if epoch >= self._num_epochs - 1:
             return
-        images, labels = self.sample(MOST, epoch)
+        images, labels = self.sample(epoch)
         if not len(labels):
             return
         found, views = self._look(images, labels)

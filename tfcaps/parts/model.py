@@ -306,7 +306,7 @@ class ConstellationModel(keras.Model):
 
     def _adapt_templates(self, sample: samples.Sample) -> None:
         """Lets templates be what the types of a trained network stand for."""
-        images, _ = sample(_ADAPTED, 0)
+        images = sample(0)[0][:_ADAPTED]
         if self.decoder is None or not len(images):
             return
         presence = self.learner().predict(images, verbose=0)["presence"]

@@ -38,7 +38,6 @@ def test_a_threshold_is_rounded_where_the_routing_rounds():
     for half in (HalfRouting(levels=4), HalfRouting()):  # above 1/3
         assert tree_threshold(ClassCaps(10, 4, half)) == 0.5
     assert tree_threshold(ConstellationCaps(10, levels=4)) == 0.5
-    assert tree_threshold(ConstellationCaps(10, levels=6)) == pytest.approx(0.6)
 
 
 def test_every_part_of_rem_asks_the_routing():
