@@ -102,7 +102,7 @@ def run_command(
 def run_loading(
     parser: Parser,
     load: Callable[[], Callable[[argparse.Namespace], None]],
-    check: Callable[[argparse.Namespace], None],
+    check: Callable[[argparse.Namespace], None] = lambda options: None,
     argv: Sequence[str] | None = None,
 ) -> int:
     """Runs a command of which `load` imports what takes seconds.

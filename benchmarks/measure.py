@@ -1,22 +1,18 @@
 """Times candidates side by side, also in fresh processes, and writes tables."""
 
 import datetime
-import json
 import math
 import multiprocessing
 import os
 import platform
 import time
-from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cli import Parser, run_loading, start_quietly
 from markdown_table import table
 
-ROOT = Path(__file__).resolve().parents[1]
 # Shorter calls are repeated within a turn until it is about so long.
 _TURN_SECONDS = 0.02
 # No further turn is begun after so many seconds, but for the first three.
@@ -68,48 +64,6 @@ class Row(NamedTuple):
     step: Mapping[str, Any]
     base: str | None = None
     peak_mb: float | None = None
-
-
-def results_parser(name: str, description: str | None) -> Parser:
-    """Returns the parser of a benchmark, which knows where results go."""
-    parser = Parser(prog=f"benchmarks/{name}.py", description=description)
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=ROOT / "results",
-        metavar="FOLDER",
-        help="where the files are (default: results/)",
-    )
-    return parser
-
-
-def main(
-    parser: Parser,
-    run: Callable[[Namespace], None],
-    check: Callable[[Namespace], None] = lambda options: None,
-    argv: Sequence[str] | None = None,
-) -> int:
-    """Checks flags, then loads TensorFlow and runs; returns the exit status."""
-
-    def load() -> Callable[[Namespace], None]:
-        start_quietly()
-        return run
-
-    return run_loading(parser, load, check, argv)
-
-
-def write(folder: Path, name: str, data: Any, text: str) -> None:
-    """Writes data, `name.json`, and the table that ends the page `name.md`.
-
-    The words above it stay; they are written there by hand.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    page = folder / f"{name}.md"
-    words = page.read_text("utf-8") if page.exists() else f"# {name}\n"
-    words = words.partition("\n|")[0]
-    page.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n")
-    page.write_text(f"{words}\n{text}", "utf-8")
-    print(f"written: {page}", flush=True)
 
 
 def machine() -> dict[str, Any]:

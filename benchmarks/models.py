@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from benchmarks.measure import Row, Settings, interleaved
+from benchmarks.measure import Row, Settings, in_new_process, interleaved
 from tfcaps import losses
 from tfcaps.graphs import is_routed
 from tfcaps.layers import Length
 from training import models, networks
+from training.devices import accelerators
 
+# One that tells classes by parts has losses of its own.
 _LOSSES = {"margin": losses.MarginLoss, "spread": losses.SpreadLoss}
-# Its classes are told by parts, which have losses of their own.
-_EVIDENCE = "evidence"
 
 
 class Size(NamedTuple):
@@ -36,23 +36,59 @@ SIZES = {
     # Those of figures.
     "constellation_capsnet": Size((32, 32, 1), 5),
 }
-_QUICK_NAMES = ("dr_capsnet_small", "dr_capsnet")
+_ON_GPU = (
+    *("dr_capsnet", "gamma_capsnet", "deepcaps", "em_capsnet"),
+    *("efficient_capsnet", "constellation_capsnet"),
+)
+_BATCH_ON_GPU = 128
+_QUICK = ("dr_capsnet_small", "dr_capsnet")
 _QUICK_BATCH = 2
 
 
 def measure(settings: Settings) -> list[Row]:
     """Times training and prediction of every network and of its floor."""
     rows = []
-    for name in _QUICK_NAMES if settings.quick else models.MODELS:
-        size = size_of(name, _QUICK_BATCH if settings.quick else None)
+    for name in _QUICK if settings.quick else models.MODELS:
+        size = SIZES.get(name, Size())
+        if settings.quick:
+            size = size._replace(batch=_QUICK_BATCH)
         rows += measure_network(name, size, settings.rounds)
     return rows
 
 
-def size_of(name: str, batch: int | None = None) -> Size:
-    """Returns the images of a network, in batches of its own if not given."""
-    size = SIZES.get(name, Size())
-    return size._replace(batch=batch or size.batch)
+def measure_on_gpu(settings: Settings) -> list[Row]:
+    """Does so for some networks, and measures how much memory training takes.
+
+    No TensorFlow is needed on JAX.
+    """
+    batch = _QUICK_BATCH if settings.quick else _BATCH_ON_GPU
+    rows = []
+    for name in _ON_GPU[:1] if settings.quick else _ON_GPU:
+        size = SIZES.get(name, Size())._replace(batch=batch)
+        peak = in_new_process(peak_of_training, name, size)
+        first, below = measure_network(name, size, settings.rounds)
+        rows += [first._replace(peak_mb=peak), below]
+    return rows
+
+
+def peak_of_training(name: str, size: Size) -> float | None:
+    """Returns the most megabytes on the GPU in two steps of this process.
+
+    It must have done nothing before.
+    """
+    network = networks.build(name, size.shape, size.classes)
+    for _ in range(2):
+        _step(_to_train(network, name), *_random_data(size))()
+    if not accelerators():
+        return None
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.devices()[0].memory_stats()["peak_bytes_in_use"] / 1e6
+
+    import tensorflow as tf
+
+    return tf.config.experimental.get_memory_info("GPU:0")["peak"] / 1e6
 
 
 def floor(model: keras.Model) -> keras.Model:
@@ -72,70 +108,40 @@ def floor(model: keras.Model) -> keras.Model:
     return keras.Model(model.input, classes, name=f"{model.name}_floor")
 
 
-def make_training_step(name: str, batch: int) -> Callable[[], Any]:
-    """Returns a training step of a network on its own images.
-
-    Args:
-        name: A name in `training.models.MODELS`.
-        batch: Int. Images in a step.
-    """
-    size = size_of(name, batch)
-    network = networks.build(name, size.shape, size.classes)
-    model = to_train(network, name)
-    images, labels = random_data(size)
-    return partial(train, model, images, targets(model, images, labels))
-
-
 def measure_network(name: str, size: Size, rounds: int) -> list[Row]:
     """Times training and prediction of a network and of its floor."""
     model = networks.build(name, size.shape, size.classes)
-    below = f"{name}, floor"
-    nets = {name: model, below: floor(model)}
-    nets[below].compile("adam", losses.MarginLoss())
-    trained = {**nets, name: to_train(model, name)}
-    images, labels = random_data(size)
-    training = {
-        k: partial(train, x, images, targets(x, images, labels))
-        for k, x in trained.items()
-    }
+    below = floor(model)
+    below.compile("adam", losses.MarginLoss())
+    named = {name: model, f"{name}, floor": below}
+    images, labels = _random_data(size)
     prediction = {
-        k: partial(x.predict_on_batch, images) for k, x in nets.items()
+        key: partial(one.predict_on_batch, images) for key, one in named.items()
     }
+    _to_train(model, name)
+    training = {key: _step(one, images, labels) for key, one in named.items()}
     step = interleaved(f"models, {name}, training", training, rounds)
     forward = interleaved(f"models, {name}, prediction", prediction, rounds)
     keras.utils.clear_session()
     return [
         Row(key, list(images.shape), forward[key], step[key], base)
-        for key, base in ((name, below), (below, None))
+        for key, base in zip(named, (f"{name}, floor", None), strict=True)
     ]
 
 
-def train(model: keras.Model, images: Any, labels: Any) -> float:
-    """Trains one step; the loss is a float only when it is done."""
-    return float(np.ravel(model.train_on_batch(images, labels))[0])
-
-
-def to_train(network: keras.Model, name: str) -> keras.Model:
-    """Returns the part of a network that is trained, compiled."""
-    loss = models.network(name).loss
-    if loss == _EVIDENCE:
-        network.compile("adam")
-    else:
-        network.compile("adam", _LOSSES[loss]())
+def _to_train(network: keras.Model, name: str) -> keras.Model:
+    """Compiles a network with its loss."""
+    loss = _LOSSES.get(models.network(name).loss)
+    network.compile("adam", **({"loss": loss()} if loss else {}))
     return network
 
 
-def targets(model: keras.Model, images: Any, labels: Any) -> Any:
-    """Returns the targets of the outputs that are trained."""
-    if not isinstance(model.output, dict):
-        return labels
-    return {
-        name: images if name == "reconstruction" else labels
-        for name in model.output
-    }
+def _step(model: keras.Model, images: Any, labels: Any) -> Callable[[], float]:
+    """Returns a training step; its loss is a float only when it is done."""
+    return lambda: float(np.ravel(model.train_on_batch(images, labels))[0])
 
 
-def random_data(size: Size) -> tuple[Any, Any]:
+def _random_data(size: Size) -> tuple[Any, Any]:
     """Returns random images of a batch, and their classes."""
     generator = np.random.default_rng(0)
     images = generator.random((size.batch, *size.shape), "float32")

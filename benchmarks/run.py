@@ -13,7 +13,7 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,31 +24,35 @@ if __name__ == "__main__":
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 
-from benchmarks.measure import (
-    Settings,
-    machine,
-    main,
-    origin,
-    results_parser,
-    table_of_rows,
-    write,
-)
-from cli import Parser, UserError, at_least_one
+from benchmarks.measure import Settings, machine, origin, table_of_rows
+from cli import Parser, UserError, at_least_one, run_loading, start_quietly
 
-# Modules with a function `measure`.
-PARTS = ("formulations", "models", "gpu")
+ROOT = Path(__file__).resolve().parents[1]
+# By module and function.
+PARTS = {
+    "formulations": "formulations:measure",
+    "models": "models:measure",
+    "gpu": "models:measure_on_gpu",
+}
 _QUICK_ROUNDS = 2
 
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = results_parser("run", __doc__)
+    parser = Parser(prog="benchmarks/run.py", description=__doc__)
     add = parser.add_argument
+    add(
+        "--out",
+        type=Path,
+        default=ROOT / "results",
+        metavar="FOLDER",
+        help="where the files are (default: results/)",
+    )
     add(
         "--only",
         nargs="+",
         choices=PARTS,
-        default=PARTS[:-1],
+        default=["formulations", "models"],
         help="these parts (default: all but gpu)",
     )
     add(
@@ -62,7 +66,10 @@ def make_parser() -> Parser:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Runs the parts and writes the files after each of them."""
+    """Runs the parts and writes the files after each of them.
+
+    The words above the table of the page stay; they are written by hand.
+    """
     import keras
 
     backend = keras.backend.backend()
@@ -72,18 +79,26 @@ def run(options: argparse.Namespace) -> None:
             f"the benchmarks need the backend {' or '.join(wanted)}, not "
             f"{backend!r}; set KERAS_BACKEND."
         )
-    known = options.out / "benchmarks.json"
-    parts = json.loads(known.read_text("utf-8")) if known.exists() else {}
+    data, text = (options.out / f"benchmarks.{end}" for end in ("json", "md"))
+    parts = json.loads(data.read_text("utf-8")) if data.exists() else {}
     rounds = _QUICK_ROUNDS if options.quick else Settings().rounds
     settings = Settings(options.rounds or rounds, options.quick)
+    options.out.mkdir(parents=True, exist_ok=True)
     for name in options.only:
-        rows = importlib.import_module(f"benchmarks.{name}").measure(settings)
+        module, _, function = PARTS[name].partition(":")
+        measure = getattr(
+            importlib.import_module(f"benchmarks.{module}"), function
+        )
         parts[name] = {
             "machine": machine(),
             "settings": settings._asdict(),
-            "rows": [row._asdict() for row in rows],
+            "rows": [row._asdict() for row in measure(settings)],
         }
-        write(options.out, "benchmarks", parts, page(parts))
+        words = text.read_text("utf-8") if text.exists() else "# Benchmarks\n"
+        words = words.partition("\n|")[0]
+        data.write_text(json.dumps(parts, indent=1) + "\n")
+        text.write_text(f"{words}\n{page(parts)}", "utf-8")
+        print(f"written: {text}", flush=True)
 
 
 def page(parts: Mapping[str, Any]) -> str:
@@ -96,5 +111,15 @@ def page(parts: Mapping[str, Any]) -> str:
     return "\n\n".join([rows, "\n".join(origins)]) + "\n"
 
 
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    return run_loading(make_parser(), _load, argv=argv)
+
+
+def _load() -> Callable[[argparse.Namespace], None]:
+    start_quietly()
+    return run
+
+
 if __name__ == "__main__":
-    sys.exit(main(make_parser(), run))
+    sys.exit(main())

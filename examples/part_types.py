@@ -73,13 +73,10 @@ def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
     tested = data.test.images[: options.tested]
     trees = tfcaps.rem.trees(network, tested, couplings=False)
     masks = data.masks[: len(tested)]
-    named: Any = tfcaps.rem.named_parts(
-        trees,
-        masks.centres,
-        masks.loose_centres,
-        masks.kinds,
-        masks.loose_kinds,
+    known = tfcaps.rem.PartMasks(
+        masks.centres, masks.loose_centres, masks.kinds, masks.loose_kinds
     )
+    named: Any = tfcaps.rem.named_parts(trees, known)
     bias = np.asarray(network.get_layer("part_caps").conv.bias)
     return {
         "data": options.data,

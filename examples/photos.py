@@ -190,11 +190,9 @@ def linear(train: Any, test: Any) -> float:
 
 def draw(folder: Any, photos: Any, classes: Any, trees: Any, to: Path) -> None:
     """Draws ten photos, not chosen but for being right or wrong."""
-    from training.figures import names_of_types
-
     wrong = trees.predicted != photos.labels
     rows = [*np.flatnonzero(~wrong)[:_RIGHT], *np.flatnonzero(wrong)[:_WRONG]]
-    names = names_of_types(folder, trees.num_types)
+    names = folder.type_names(trees.num_types)
     titles, leaves = [], []
     for k in rows:
         title = f"{classes[trees.predicted[k]]} {trees.lengths[k].max():.2f}"

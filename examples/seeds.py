@@ -124,9 +124,8 @@ def named_parts(
     kinds, there = masks.kinds.copy(), masks.kinds >= 0
     if by_chance:
         kinds[there] = np.random.default_rng(0).permutation(kinds[there])
-    return rem.named_parts(
-        trees, masks.parts, kinds=kinds, type_kinds=type_kinds, reach=None
-    )
+    known = rem.PartMasks(masks.parts, kinds=kinds, reach=None)
+    return rem.named_parts(trees, known, type_kinds=type_kinds)
 
 
 def kinds_of_types(named: Any) -> Any:

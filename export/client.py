@@ -68,39 +68,25 @@ def _run(options: argparse.Namespace) -> None:
     if "images" not in inputs:
         raise UserError(f"no signature {options.signature!r} takes images.")
     sides = inputs["images"]["tensor_shape"]["dim"]
+    told = about.get("signatures", {}).get(options.signature, {})
+    pixels = told.get("inputs", {}).get("images", {}).get("range", (0, 1))
     for path in options.pictures:
         image = read_picture(path, [int(side["size"]) for side in sides][1:])
         sent = 255 - image if options.invert else image
         if inputs["images"]["dtype"] != "DT_UINT8":
-            sent = sent / np.float32(255 / _largest(about, options.signature))
+            sent = sent / np.float32(255 / pixels[1])
         answer = predict(model, sent[None], options.signature)
         print(f"{path}: {_describe(answer, about)}")
 
 
-def _largest(about: Any, signature: str) -> int:
-    """Returns the largest pixel as floats, by the manifest if it says so."""
-    known = about.get("signatures", {}).get(signature, {}).get("inputs", {})
-    return int(known.get("images", {}).get("range", (0, 1))[1])
-
-
 def read_picture(path: Path, shape: Sequence[int]) -> Array:
-    """Returns a picture of that shape, `[h, w, c]`, uint8, upright, resized."""
-    from PIL import Image, ImageOps
+    """Returns a picture of that shape, `[h, w, c]`, uint8, as in training."""
+    from training.images import resize
+    from training.pictures import read
 
-    rows, columns, channels = shape
-    try:
-        with Image.open(path) as picture:
-            upright = ImageOps.exif_transpose(picture)
-            if upright.mode[0] == "I":  # Pillow would cut 16 bits off at 255
-                deep = np.asarray(upright).astype(np.int64)
-                upright = Image.fromarray(((deep + 128) // 257).astype("uint8"))
-            upright = upright.convert("RGBA")
-    except (OSError, ValueError, SyntaxError) as error:  # broken files
-        raise UserError(f"{path} cannot be used: {error}") from error
-    ground = Image.new("RGBA", upright.size, "white")
-    image = Image.alpha_composite(ground, upright).convert(_MODES[channels])
-    image = image.resize((columns, rows), Image.Resampling.BILINEAR)
-    return np.asarray(image).reshape(shape)  # as in training
+    image = read(path, _MODES[shape[2]])
+    image = image.reshape(1, *image.shape[:2], shape[2])
+    return resize(image, (shape[0], shape[1]))[0]
 
 
 def predict(model: str, images: Array, signature: str) -> dict[str, Array]:

@@ -15,16 +15,8 @@ if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from cli import (
-    Parser,
-    UserError,
-    check_installed,
-    native_silence,
-    number,
-    read_model,
-    run_loading,
-    start_quietly,
-)
+import cli
+from cli import Parser, UserError
 from markdown_table import table
 
 # Formats, and the modules of their extras of the same name. TensorFlow writes
@@ -49,72 +41,71 @@ COLUMNS = (
 def make_parser() -> Parser:
     """Returns the parser of the command."""
     parser = Parser(prog="export/run.py", description=__doc__)
-    add = parser.add_argument
+
+    def add(flag: str, about: str, **settings: Any) -> None:
+        parser.add_argument(flag, help=about, **settings)
+
+    def whole(low: int, high: int) -> Callable[[str], int]:
+        return lambda text: cli.number(text, int, low, high)
+
     add(
         "--run",
+        "run folder, or any .keras file of a capsule network",
         required=True,
         type=Path,
-        help="run folder, or any .keras file of a capsule network",
     )
-    add("--to", required=True, type=Path, help="folder of the served models")
-    add("--model-name", help="name for clients (default: the model's own)")
+    add("--to", "folder of the served models", required=True, type=Path)
+    add("--model-name", "name for clients (default: the model's own)")
     add(
         "--version",
-        # The server takes no larger numbers.
-        type=lambda text: number(text, int, 1, 2**63 - 1),
-        help="number (default: the next free one)",
+        "number (default: the next free one)",
+        type=whole(1, 2**63 - 1),  # the server takes no larger ones
     )
     add(
         "--images",
+        "what clients send: uint8 pixels from 0 to 255, or float32 pixels from "
+        "0 to 1 (default: float32, or uint8 for a network that scales pixels "
+        "itself)",
         choices=("uint8", "float32"),
-        help="what clients send: uint8 pixels from 0 to 255, or float32 pixels "
-        "from 0 to 1 (default: float32, or uint8 for a network that scales "
-        "pixels itself)",
     )
     add(
         "--pixels",
+        "largest pixel that the network takes (default: what its first layers "
+        "say)",
         type=int,
         choices=(1, 255),
-        help="largest pixel that the network takes (default: what its first "
-        "layers say)",
     )
     add(
         "--levels",
-        type=lambda text: number(text, int, 2, 256),
-        help="round the couplings to this many levels, 2 to 256",
-    )
-    add(
-        "--levels-mode",
-        choices=("midtread", "midrise"),
-        default="midtread",
-        help="with levels at 0 and 1 (default), or in the middle of equal bins",
+        "round the couplings to this many levels, 2 to 256",
+        type=whole(2, 256),
     )
     add(
         "--no-compact",
+        "keep what pruning has left without effect",
         action="store_true",
-        help="keep what pruning has left without effect",
     )
     add(
         "--format",
+        "one or several, in one version: savedmodel for TensorFlow Serving "
+        "(default), litert, onnx, openvino",
         nargs="+",
         choices=FORMATS,
         default=["savedmodel"],
-        help="one or several, in one version: savedmodel for TensorFlow "
-        "Serving (default), litert, onnx, openvino",
     )
     add(
         "--int8",
+        "also write litert, onnx and openvino in int8, calibrated by 300 "
+        "images of x_train and measured on x_test and y_test of this file",
         type=Path,
         metavar="IMAGES.npz",
-        help="also write litert, onnx and openvino in int8, calibrated by 300 "
-        "images of x_train and measured on x_test and y_test of this file",
     )
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
-    return run_loading(make_parser(), _load, check, argv)
+    return cli.run_loading(make_parser(), _load, check, argv)
 
 
 def check(options: argparse.Namespace) -> None:
@@ -131,7 +122,7 @@ def check(options: argparse.Namespace) -> None:
     needed = {f: FORMATS[f] for f in options.format if f != "savedmodel"}
     if options.int8 and "openvino" in needed:
         needed["openvino"] += " nncf"
-    check_installed(tensorflow="tensorflow", **needed)
+    cli.check_installed(tensorflow="tensorflow", **needed)
 
 
 def _model_file(path: Path) -> Path:
@@ -145,13 +136,8 @@ def _model_file(path: Path) -> Path:
 
 
 def _load() -> Callable[..., None]:
-    start_quietly("tensorflow")
+    cli.start_quietly("tensorflow")
     return export
-
-
-def load_model(path: Path) -> Any:
-    """Loads the model of a run folder, or a `.keras` file."""
-    return read_model(_model_file(path))
 
 
 def export(options: argparse.Namespace) -> None:
@@ -164,18 +150,18 @@ def export(options: argparse.Namespace) -> None:
 
     if options.to.exists() and not options.to.is_dir():
         raise UserError(f"--to {options.to} is not a folder.")
-    model = load_model(options.run)
+    model = cli.read_model(_model_file(options.run))
     name = options.model_name or model.name
     if Path(name).name != name or name.startswith("."):
         raise UserError(f"--model-name {name!r} must be a plain folder name.")
     samples = None
     try:
         if options.int8:
-            taken = rem.encoder(model)
-            shape = tuple(taken.inputs[0].shape[1:])
-            sent = pixels_of(taken, options.images, options.pixels).dtype
+            network = rem.encoder(model)
+            shape = tuple(network.inputs[0].shape[1:])
+            sent = pixels_of(network, options.images, options.pixels).dtype
             samples = read_samples(options.int8, shape, sent)
-        with native_silence():  # converters write notes
+        with cli.native_silence():  # converters write notes
             target = save(
                 model,
                 options.to / name,
@@ -183,7 +169,6 @@ def export(options: argparse.Namespace) -> None:
                 images=options.images,
                 pixels=options.pixels,
                 levels=options.levels,
-                levels_mode=options.levels_mode,
                 compacted=not options.no_compact,
                 formats=options.format,
                 int8=samples,
@@ -218,13 +203,10 @@ def describe(path: Path) -> dict[str, Any]:
     It is a dict of `dataset`, `classes`, `metrics`, `saliency` (whether the map
     of `explain` explains anything) and `run`, each `None` if it is not known,
     as of a `.keras` file.
-
-    Raises:
-        ValueError: If a file cannot be read.
     """
     config, data, reports, environment = (
-        _read_json(path / name) if path.is_dir() else {}
-        for name in ("config.json", "data.json", "rem.json", "environment.json")
+        _read_json(path / f"{name}.json") if path.is_dir() else {}
+        for name in ("config", "data", "rem", "environment")
     )
     # Where the data lay is nobody's business who gets the model.
     config.pop("data_dir", None)
@@ -235,14 +217,13 @@ def describe(path: Path) -> dict[str, Any]:
         for name, value in report.items()
         if isinstance(value, int | float | str)
     }
+    run = {"config": config, "commit": environment.get("commit")}
     return {
         "dataset": config.get("dataset"),
         "classes": data.get("classes"),
         "metrics": metrics or None,
         "saliency": report.get("saliency"),
-        "run": {"config": config, "commit": environment.get("commit")}
-        if config
-        else None,
+        "run": run if config else None,
     }
 
 

@@ -6,9 +6,7 @@ import math
 import numpy as np
 from PIL import Image
 
-from training.images import Array, Floats, Pixels, by_pillow
-
-_BILINEAR = Image.Resampling.BILINEAR
+from training.images import BILINEAR, Array, Floats, Pixels, by_pillow
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,6 +133,6 @@ def warped(
             (sides[1], sides[0]),
             Image.Transform.AFFINE,
             numbers,
-            _BILINEAR,
+            BILINEAR,
         )
     return new

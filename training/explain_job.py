@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import keras
 import numpy as np
 
 import tfcaps  # noqa: F401 (registers the layers)
@@ -18,68 +17,64 @@ from tfcaps import rem, viz
 from tfcaps.files import write_atomically
 from tfcaps.rem.parse.records import length_meaning, margin_text
 from tfcaps.viz.letters import one_line
-from training import images as pixels
+from training import pictures as picture_files
 from training.batches import Batches
-from training.figures import (
-    TEXTS,
-    draw_named_trees,
-    names_by_hand,
-    names_of_types,
-)
+from training.figures import TEXTS
+from training.figures import explain as explain_images
 from training.folder import RunFolder
-from training.images import Array, Images
+from training.images import Images, resize
 from training.names import as_text
 
-# Pictures that are drawn; more would be too small to read.
-PANELS = 12
-# Pictures that are named in a sentence.
-_NAMED = 10
+PANELS = 12  # pictures that are drawn; more would be too small to read
+_NAMED = 10  # pictures that are named in a sentence
 _NUMBERED = re.compile(r"named_tree(-\d+)?\.png")
 _NUMBERS = re.compile(r"(?<=\[)\n([^][{}\"]*)(?=\])")
 _MODES = {1: "L", 3: "RGB"}
+_VALUES = "class length runner_up runner_up_length margin".split()
+_HEAD = "picture,recognised as,length,runner-up,its length,margin,right"
 
 Sentences = list[tuple[str, bool]]  # each with whether it is a warning
 Figures = list[tuple[Path, str, str]]  # PNG file, heading, caption
 
 
 class Picture(NamedTuple):
-    """A file: a name that no other has, and its class if that is known.
+    """A file, and what the network says of it.
 
-    Its size is rows and columns, upright, before it is resized.
+    Attributes:
+        path: Where it is.
+        name: One that no other has.
+        truth: Its class, if that is known.
+        size: Rows and columns, upright, before it is resized.
+        record: The answer, see `rem.tree_records`.
     """
 
     path: Path
     name: str
     truth: str | None = None
     size: tuple[int, int] = (0, 0)
-
-
-class Answer(NamedTuple):
-    """What the network says of a picture, see `rem.tree_records`."""
-
-    picture: Picture
-    record: dict[str, Any]
+    record: dict[str, Any] = {}
 
     @property
     def is_wrong(self) -> bool:
         """Whether it is known to be of another class."""
-        return self.picture.truth not in (None, self.record["class"])
+        return self.truth not in (None, self.record["class"])
 
     @property
     def mark(self) -> str:
         """Whether it is right, in a word."""
-        if self.picture.truth is None:
+        if self.truth is None:
             return ""
-        return f"WRONG: {self.picture.truth}" if self.is_wrong else "yes"
+        return f"WRONG: {self.truth}" if self.is_wrong else "yes"
 
     @property
     def margin(self) -> str:
         """How far the class is before the next one."""
-        return margin_text(
-            self.record["length"], self.record["runner_up_length"]
-        )
+        told = self.record
+        return margin_text(told["length"], told["runner_up_length"])
 
-    def __str__(self) -> str:
+    @property
+    def answer(self) -> str:
+        """The two longest classes, and the margin."""
         told = self.record
         return (
             f"{one_line(told['class'])} (length {told['length']:.2f}), then "
@@ -91,44 +86,59 @@ class Answer(NamedTuple):
 def explain(options: argparse.Namespace) -> None:
     """Says what pictures are taken for, and draws their trees."""
     folder = RunFolder.open(options.run)
-    names_by_hand(folder)  # a mistake is told before the work
-    pictures, unread = find(options.images, folder.class_names())
-    model = rem.encoder(folder.load_model(folder.config.model_names[-1]))
+    folder.names_by_hand()  # a mistake is told before the work
+    classes = folder.class_names()
+    pictures, unread = find(options.images, classes)
+    model = rem.encoder(folder.load_model(folder.main))
     shape = next(t for t in model.inputs if t.name == "images").shape[1:]
-    pictures, images, sentences = read(
+    pictures, images, left_out = read(
         pictures, shape, skip_broken=options.skip_broken
     )
-    sentences = [*((text, True) for text in unread), *sentences]
-    trees = rem.trees(
-        model,
-        Batches(images, np.zeros(len(images), int), batch_size=256),
-        couplings=False,
+    batches = Batches(images, np.zeros(len(images), int), batch_size=256)
+    trees = rem.trees(model, batches, couplings=False)
+    sizes = np.array([picture.size for picture in pictures])
+    fields, blueprints = rem.receptive_fields(model), rem.blueprints(model)
+    records = rem.tree_records(
+        trees,
+        fields,
+        class_names=classes,
+        type_names=folder.type_names(trees.num_types),
+        blueprints=blueprints,
+        sizes=sizes,
     )
-    answers = ask(folder, model, pictures, trees)
-    few = len(answers) <= PANELS
-    for a in answers if few else ():
-        print(f"{a.picture.path}: {a}")
-    meaning = length_meaning(rem.blueprints(model))
-    print(meaning)
-    sentences = [*_right_and_wrong(answers), *sentences]
+    pictures = [
+        picture._replace(record=record)
+        for picture, record in zip(pictures, records, strict=True)
+    ]
+    few = len(pictures) <= PANELS
+    for picture in pictures if few else ():
+        print(f"{picture.path}: {picture.answer}")
+    meaning = length_meaning(blueprints)
+    sentences = _right_and_wrong(pictures)
+    sentences += [(text, True) for text in (*unread, *left_out)]
     if not few:
-        told = f"{PANELS} of the {len(answers):,} pictures are drawn"
+        told = f"{PANELS} of the {len(pictures):,} pictures are drawn"
         sentences.append((f"{told}, wrong ones first.", False))
-    for sentence, _ in sentences:
-        print(sentence)
+    print(meaning, *(text for text, _ in sentences), sep="\n")
+    order = sorted(range(len(pictures)), key=lambda k: not pictures[k].is_wrong)
+    rows = np.array(order[:PANELS])
+    drawn = [pictures[k] for k in rows]
+    numbers = {name: j for j, name in enumerate(classes)}
+    explained = explain_images(
+        folder,
+        model,
+        images[rows],
+        trees[rows],
+        [numbers.get(picture.truth or "") for picture in drawn],
+        sizes[rows],
+    )
     out = options.out or options.run / "explained"
     out.mkdir(parents=True, exist_ok=True)
-    places = sorted(range(len(answers)), key=lambda k: not answers[k].is_wrong)
-    places = places[:PANELS]
-    drawn, rows = [answers[k] for k in places], np.array(places)
-    figures = _draw(
-        folder, model, images[rows], trees[rows], drawn, out, meaning
-    )
-    written = _write(out, folder, answers, drawn, figures, sentences, meaning)
+    figures = _draw(explained, fields, drawn, out, meaning)
+    written = _write(out, folder, pictures, drawn, figures, sentences, meaning)
     for path, heading, _ in figures:
         print(f"{path}: {heading}")
-    for file in written:
-        print(file)
+    print(*written, sep="\n")
 
 
 # ----------------------------------------------------------------- the pictures
@@ -144,16 +154,16 @@ def find(
     One in an inner folder that is called like a class is known to be of it;
     where the name has a slash, the folder's has a hyphen.
     """
-    found: dict[Path, Picture] = {}
+    each: dict[Path, Picture] = {}
     unread: list[str] = []
     of_folders = {as_text(name).replace("/", "-"): name for name in classes}
     for path in paths:
         if not path.is_dir():
-            found.setdefault(path, Picture(path, as_text(path.name)))
+            each.setdefault(path, Picture(path, as_text(path.name)))
             continue
         folders = [path, *sorted(p for p in path.rglob("*") if p.is_dir())]
-        inside = [file for one in folders for file in pixels.files_in(one)]
-        told = pixels.unread_in(*folders)
+        inside = [f for one in folders for f in picture_files.files_in(one)]
+        told = picture_files.unread_in(*folders)
         if not inside:
             why = f": {told}" if told else "."
             raise UserError(f"there is no picture in the folder {path}{why}")
@@ -162,13 +172,13 @@ def find(
             name = as_text(file.relative_to(path).as_posix())
             inner = file.parent.name if file.parent != path else ""
             truth = of_folders.get(as_text(inner))
-            found.setdefault(file, Picture(file, name, truth))
-    names = collections.Counter(picture.name for picture in found.values())
+            each.setdefault(file, Picture(file, name, truth))
+    names = collections.Counter(picture.name for picture in each.values())
     pictures = [
         picture
         if names[picture.name] == 1
         else picture._replace(name=as_text(picture.path.as_posix()))
-        for picture in found.values()
+        for picture in each.values()
     ]
     return pictures, unread
 
@@ -178,18 +188,21 @@ def read(
     shape: tuple[int, int, int],
     *,
     skip_broken: bool = False,
-) -> tuple[list[Picture], Images, Sentences]:
-    """Reads pictures as a network takes them, and prints what was changed."""
+) -> tuple[list[Picture], Images, list[str]]:
+    """Reads pictures as a network takes them, and prints what was changed.
+
+    Also returns a sentence for each that cannot be read.
+    """
     rows, columns, channels = shape
     if channels not in _MODES:
         raise UserError(
             f"the network takes images of {channels} channels, which no "
             "picture file has."
         )
-    readable, taken, resized, left_out = [], [], [], []
+    readable, images, resized, left_out = [], [], [], []
     for picture in pictures:
         try:
-            image = pixels.read(picture.path, _MODES[channels])
+            image = picture_files.read(picture.path, _MODES[channels])
         except UserError as error:
             if not skip_broken:
                 raise UserError(
@@ -204,7 +217,7 @@ def read(
                 f"{columns}x{rows} pixels, width by height"
             )
         image = image.reshape(1, height, width, channels)
-        taken.append(pixels.resize(image, (rows, columns)))
+        images.append(resize(image, (rows, columns)))
         readable.append(picture._replace(size=(height, width)))
     if not readable:
         raise UserError(
@@ -214,62 +227,37 @@ def read(
         resized = [f"{resized[0]} (and {len(resized) - 1:,} more)"]
     for note in resized:
         print(note)
-    sentences = [(text, True) for text in left_out]
-    return readable, Images(np.concatenate(taken)), sentences
+    return readable, Images(np.concatenate(images)), left_out
 
 
 # ------------------------------------------------------------------ the answers
 
 
-def ask(
-    folder: RunFolder,
-    model: keras.Model,
-    pictures: Sequence[Picture],
-    trees: rem.Trees,
-) -> list[Answer]:
-    """Returns the answers to pictures, from their trees."""
-    fields, blueprints = rem.receptive_fields(model), rem.blueprints(model)
-    records = rem.tree_records(
-        trees,
-        fields,
-        class_names=folder.class_names(),
-        type_names=names_of_types(folder, trees.num_types),
-        blueprints=blueprints,
-        sizes=np.array([picture.size for picture in pictures]),
-    )
-    return list(map(Answer, pictures, records))
-
-
-def _right_and_wrong(answers: Sequence[Answer]) -> Sentences:
-    """Returns a sentence on the pictures whose class is known, if any is."""
-    known = [a for a in answers if a.picture.truth is not None]
-    wrong = [a for a in known if a.is_wrong]
+def _right_and_wrong(pictures: Sequence[Picture]) -> Sentences:
+    """Returns a sentence on those whose class is known, if any is."""
+    known = [picture for picture in pictures if picture.truth is not None]
+    wrong = [picture for picture in known if picture.is_wrong]
     if not known:
         return []
     told = (
         f"{len(known) - len(wrong):,} of the {len(known):,} pictures in "
         "folders named like classes are right"
     )
+    names = [
+        f"{one_line(one.name)} taken for {one_line(one.record['class'])}"
+        for one in wrong[:_NAMED]
+    ]
     if wrong:
-        told += "; wrong: " + ", ".join(
-            f"{one_line(a.picture.name)} taken for "
-            f"{one_line(a.record['class'])}"
-            for a in wrong[:_NAMED]
-        )
+        told += f"; wrong: {', '.join(names)}"
     if len(wrong) > _NAMED:
         told += f" and {len(wrong) - _NAMED:,} more"
     return [(f"{told}.", bool(wrong))]
 
 
-# ----------------------------------------------------- drawings, page and table
-
-
 def _draw(
-    folder: RunFolder,
-    model: keras.Model,
-    images: Array,
-    trees: rem.Trees,
-    answers: Sequence[Answer],
+    explained: rem.Explanation,
+    fields: rem.ReceptiveFields,
+    pictures: Sequence[Picture],
     out: Path,
     meaning: str,
 ) -> Figures:
@@ -277,105 +265,88 @@ def _draw(
 
     Drawings of an earlier call, of other pictures, are removed.
     """
-    names = folder.class_names()
-    known = {name: j for j, name in enumerate(names)}
-    labels = [known.get(a.picture.truth or "") for a in answers]
-    pictures = [a.picture for a in answers]
-    # As pictures were before they got the shape of the network's images.
-    shown = np.array([p.size for p in pictures]) / images.shape[1:3]
-    aspects = (shown[:, 0] / shown[:, 1]).tolist()
-    drawings = draw_named_trees(
-        folder,
-        model,
-        images,
-        trees,
-        names,
-        labels,
-        [p.name for p in pictures],
-        aspects,
-    )
-    files: Figures = []
+    names = [picture.name for picture in pictures]
+    figures: Figures = []
+    drawings = explained.draw(names) if explained.trees.has_places else []
     for number, drawing in enumerate(drawings, 1):
         several = len(drawings) > 1
         path = drawing.save(out / f"named_tree{f'-{number}' * several}")
         heading = TEXTS["explain"]["named_tree"]["heading"]
-        heading = f"{pictures[number - 1].name}: {heading}"
         caption = TEXTS["another_named_tree"]["caption"]
         if number == 1:
             caption = TEXTS["named_tree"]["caption"].format(length=meaning)
-        files.append((path, heading, caption.strip()))
+        heading = f"{names[number - 1]}: {heading}"
+        figures.append((path, heading, caption.strip()))
     drawing = viz.tree_fields(
-        images,
-        trees,
-        rem.receptive_fields(model),
+        explained.images,
+        explained.trees,
+        fields,
         titles=[
-            f"{a.picture.name}{f' ({a.mark})' if a.is_wrong else ''}: {a}"
-            for a in answers
+            f"{one.name}{f' ({one.mark})' * one.is_wrong}: {one.answer}"
+            for one in pictures
         ],
-        class_names=names,
-        aspects=aspects,
+        class_names=explained.class_names,
+        aspects=explained.aspects,
     )
     texts = TEXTS["explain"]["tree_fields"]
     path = drawing.save(out / "tree_fields")
     caption = texts["caption"].format(length=meaning).strip()
-    files.append((path, texts["heading"], caption))
-    for old in {*out.glob("named_tree*.png")} - {path for path, *_ in files}:
+    figures.append((path, texts["heading"], caption))
+    for old in {*out.glob("named_tree*.png")} - {path for path, *_ in figures}:
         if _NUMBERED.fullmatch(old.name):
             old.unlink()
-    return files
+    return figures
 
 
 def _write(
     out: Path,
     folder: RunFolder,
-    answers: Sequence[Answer],
-    drawn: Sequence[Answer],
+    pictures: Sequence[Picture],
+    drawn: Sequence[Picture],
     figures: Figures,
     sentences: Sentences,
     meaning: str,
 ) -> list[Path]:
     """Writes tables of what was found, and a page that shows it."""
-    names = "class length runner_up runner_up_length margin".split()
-    kept, shown = [], []
-    for a in answers:
-        values = [a.record[name] for name in names]
-        kept.append([a.picture.path, *values, a.picture.truth or ""])
-        numbers = [f"{x:.2f}" if isinstance(x, float) else x for x in values]
-        shown.append([a.picture.name, *numbers[:-1], a.margin, a.mark])
     table, page = out / "predictions.csv", out / "index.html"
     data = out / "trees.json"
     # The last one is of all of them.
     pairs = zip(drawn, figures[:-1], strict=False)
-    drawings = {a.picture: path.name for a, (path, *_) in pairs}
+    drawings = {one.path: path.name for one, (path, *_) in pairs}
     content = {
         "network": folder.config.model,
         "length": meaning,
         "pixels": "of the file, upright: turned as its EXIF note says",
         "pictures": [
             {
-                "file": str(a.picture.path),
-                "drawing": drawings.get(a.picture),
-                "true_class": a.picture.truth,
-                **a.record,
+                "file": str(one.path),
+                "drawing": drawings.get(one.path),
+                "true_class": one.truth,
+                **one.record,
             }
-            for a in answers
+            for one in pictures
         ],
     }
     text = json.dumps(content, indent=1, allow_nan=False)
     with write_atomically(data, "w") as file:
         # The numbers of a box in one line.
         file.write(_NUMBERS.sub(lambda m: " ".join(m[1].split()), text) + "\n")
+    rows, shown = [], []
+    for one in pictures:
+        values = [one.record[name] for name in _VALUES]
+        rows.append([one.path, *values, one.truth or ""])
+        numbers = [f"{x:.2f}" if isinstance(x, float) else x for x in values]
+        shown.append([one.name, *numbers[:-1], one.margin, one.mark])
     with write_atomically(table, "w") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["file", *names, "true_class"])
-        writer.writerows(kept)
-    head = "picture,recognised as,length,runner-up,its length,margin,right"
+        writer.writerow(["file", *_VALUES, "true_class"])
+        writer.writerows(rows)
     section = viz.Section(
         "Explained pictures",
         sentences=sentences,
         figures=figures,
-        table=(head.split(","), shown),
-        note=f"{len(answers):,} pictures, seen by the network "
+        table=(_HEAD.split(","), shown),
+        note=f"{len(pictures):,} pictures, seen by the network "
         f"{folder.config.model} of {folder.path}. {meaning} The runner-up is "
         "the second longest class; the margin, the first length less the "
         "second, says how clear the answer is.",

@@ -27,11 +27,16 @@ from training import devices
 from training.configs import Config, config_from, settings_of
 from training.names import as_text
 
+fcntl: Any = None
+if os.name != "nt":
+    import fcntl
+
+NAMES = "names.json"
 _PACKAGES = (
     "keras numpy tensorflow tensorflow-cpu tensorflow-model-optimization "
     "tensorflow-datasets jax"
 ).split()
-# What `write_atomically`, `save_model` and an export were writing.
+# Temporary files of interrupted writes, saved models and exports.
 _LEFTOVER = re.compile(r"\.(.+\.\w+-[a-z0-9_]{8}|staged-.+|publish-.+)")
 
 
@@ -41,6 +46,7 @@ class RunFolder:
     def __init__(self, path: Path, config: Config):
         self.path = path
         self.config = config
+        self.main = config.model_names[-1]  # REM, or the baseline if alone
 
     @property
     def figures(self) -> Path:
@@ -56,9 +62,9 @@ class RunFolder:
         If there is one of its name, it gets the first free one of `others`.
         """
         names = itertools.chain([self.path], others)
+        prefix = f".{self.path.name}-"
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            prefix = f".{self.path.name}-"
             staged = Path(tempfile.mkdtemp(dir=self.path.parent, prefix=prefix))
             try:
                 folder = RunFolder(staged, self.config)
@@ -88,13 +94,20 @@ class RunFolder:
         Raises:
             UserError: If another process holds it.
         """
-        with _locked(self.path / "config.json") as is_free:
-            if not is_free:
+        path = self.path / "config.json"
+        # File systems on a network lock only what may be written.
+        mode = "r+b" if os.access(path, os.W_OK) else "rb"
+        with open(path, mode) as file:
+            try:
+                if fcntl is not None:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
                 raise UserError(
                     f"another process is working on the run in {self.path}; "
                     "wait until it ends, or stop it."
-                )
-            # What a killed process was writing, wherever in the run.
+                ) from error
+            except OSError:
+                pass  # a file system without locks
             for leftover in list(self.path.rglob(".*-*")):
                 if _LEFTOVER.fullmatch(leftover.name):
                     shutil.rmtree(leftover, ignore_errors=True)
@@ -104,17 +117,15 @@ class RunFolder:
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
         """Returns the folder of an earlier run, with its settings."""
+        file = path / "config.json"
         try:
-            settings = json.loads((path / "config.json").read_text("utf-8"))
-            return cls(path, config_from(settings))
+            return cls(path, config_from(json.loads(file.read_text("utf-8"))))
         except FileNotFoundError as error:
-            raise UserError(
-                f"there is no run in {path}: no config.json."
-            ) from error
+            message = f"there is no run in {path}: no config.json."
+            raise UserError(message) from error
         except ValueError as error:
-            raise UserError(
-                f"{path / 'config.json'} is not the config of a run: {error}."
-            ) from error
+            message = f"{file} is not the config of a run: {error}."
+            raise UserError(message) from error
 
     @classmethod
     def resume(cls, path: Path) -> "RunFolder":
@@ -129,10 +140,10 @@ class RunFolder:
                     f"have {', '.join(missing)}; use that, which "
                     "environment.json names."
                 )
-            begun = keras.backend.backend()
+            here = begun = keras.backend.backend()
             if about.exists():
                 begun = json.loads(about.read_text("utf-8"))["backend"]
-            if begun != keras.backend.backend():
+            if begun != here:
                 raise UserError(
                     f"the run in {path} was begun on {begun}, where random "
                     f"numbers differ; set KERAS_BACKEND={begun}."
@@ -141,10 +152,11 @@ class RunFolder:
             folder.write_json("environment.json", environment())
         return folder
 
+    # ------------------------------------------------------------- the models
+
     def model_path(self, name: str) -> Path:
         """`model.keras` is the REM model, or the baseline if it is alone."""
-        is_main = name == self.config.model_names[-1]
-        return self.path / f"{'model' if is_main else name}.keras"
+        return self.path / f"{'model' if name == self.main else name}.keras"
 
     def best_path(self, name: str) -> Path:
         """Where the weights of the best epoch are, until the training ends."""
@@ -162,39 +174,69 @@ class RunFolder:
             raise UserError(f"{self.path} has no {path.name} yet.")
         return read_model(path)
 
+    # ------------------------------------------------ the data and their parts
+
     def save_data(self, name: str, classes: Sequence[str]) -> None:
         """Writes `data.json`, which says what classes are, unless it is there.
 
         Raises:
             UserError: If it says something else already: labels would be wrong.
         """
-        if (self.path / "data.json").exists():
-            known = [as_text(each) for each in self.class_names()]
-            if known != [as_text(each) for each in classes]:
-                raise UserError(
-                    f"the run in {self.path} was begun with {len(known)} "
-                    f"classes, {', '.join(known)}; now {name} has "
-                    f"{', '.join(classes)}. Give it the data that it had."
-                )
+        if not (self.path / "data.json").exists():
+            content = {"name": name, "classes": list(classes)}
+            self.write_json("data.json", content)
             return
-        self.write_json("data.json", {"name": name, "classes": list(classes)})
+        known = [as_text(each) for each in self.class_names()]
+        if known != [as_text(each) for each in classes]:
+            raise UserError(
+                f"the run in {self.path} was begun with {len(known)} classes, "
+                f"{', '.join(known)}; now {name} has {', '.join(classes)}. "
+                "Give it the data that it had."
+            )
 
     def class_names(self) -> list[str]:
         """Returns what `save_data` wrote."""
         with self._reading("data.json") as path:
             return list(json.loads(path.read_text("utf-8"))["classes"])
 
-    def kinds_of_types(self) -> Sequence[str | None]:
-        """Returns the kind of part that each type of the last model names.
+    def type_names(self, count: int) -> list[str]:
+        """Returns names of the types: by hand, else of kinds, else numbers.
 
-        Nothing if that is not measured yet, or was not in an older version.
+        The kind of a type is that of the part on which most of its leaves lie,
+        where that was measured.
         """
-        if not (self.path / "rem.json").exists():
-            return ()
-        with self._reading("rem.json") as path:
-            models = json.loads(path.read_text("utf-8"))["models"]
-            model = models[self.config.model_names[-1]]
-            return (model.get("named_parts") or {}).get("names") or ()
+        by_hand = self.names_by_hand()
+        if max(by_hand, default=0) >= count:
+            raise UserError(
+                f"{self.path / NAMES} names type {max(by_hand)}, and the types "
+                f"are 0 to {count - 1}."
+            )
+        kinds: Sequence[str | None] = ()
+        if (self.path / "rem.json").exists():
+            with self._reading("rem.json") as path:
+                models = json.loads(path.read_text("utf-8"))["models"]
+                named = models[self.main].get("named_parts") or {}
+                kinds = named.get("names") or ()
+        names = {k: kind for k, kind in enumerate(kinds) if kind} | by_hand
+        return [names.get(k, f"type {k}") for k in range(count)]
+
+    def names_by_hand(self) -> dict[int, str]:
+        """Returns the names in `names.json`, none if there is no such file."""
+        path = self.path / NAMES
+        try:
+            names = {}
+            for number, name in json.loads(path.read_text("utf-8")).items():
+                if not (number.isascii() and number.isdigit() and name.strip()):
+                    raise ValueError
+                names[int(number)] = name.strip()
+            return names
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, AttributeError) as error:
+            raise UserError(
+                f"{path} must give names of types by their numbers, "
+                'such as {"0": "wheel", "3": "window"}.'
+            ) from error
 
     def save_parts(self, pictures: NDArray[Any]) -> None:
         """Writes `crops.npz`: what the last model's types lie on."""
@@ -222,31 +264,16 @@ class RunFolder:
         except (ValueError, OSError, KeyError, TypeError, BadZipFile) as error:
             raise UserError(f"{path} cannot be read: {error}.") from error
 
-    def save_report(
-        self, name: str, report: Report, tests: Mapping[str, Any]
-    ) -> None:
-        """Writes what was measured of a model, until `rem.json` has it all.
-
-        `tests` are what was measured besides, by test set.
-        """
-        self._save_dictionaries(name, report)
-        measures = {**report.to_dict(), "tests": tests}
-        self.write_json(f"measured-{name}.json", measures)
+    # ----------------------------------------------------------- the measures
 
     def read_report(self, name: str) -> tuple[Report, dict[str, Any]] | None:
-        """Returns what was measured of a model, and what besides.
+        """Returns what was measured of a model, and on other test sets.
 
         `None` if that is not there, or another version measured other things.
         """
-        alone, whole = (
-            self.path / f"{stem}.json" for stem in (f"measured-{name}", "rem")
-        )
         try:
-            if alone.exists():
-                measures = json.loads(alone.read_text("utf-8"))
-            else:
-                models = json.loads(whole.read_text("utf-8"))["models"]
-                measures = models[name]
+            text = (self.path / "rem.json").read_text("utf-8")
+            measures = json.loads(text)["models"][name]
             trees, types = (
                 CouplingDictionary.load(path) if path.exists() else None
                 for path in self._dictionary_paths(name)
@@ -265,45 +292,40 @@ class RunFolder:
     ) -> None:
         """Writes `rem.json`, and the dictionaries of each model.
 
-        `tests` are what was measured besides, by model and test set. Where the
-        `seconds` of the run are not known, they are those of the file. What is
-        there already is left as it is.
+        `tests` are the measures on other test sets, by model and test set.
+        Where the `seconds` of the run are not known, they are those of the
+        file. What is there already is left as it is.
         """
         result, before = self.path / "rem.json", {}
         if result.exists():
             before = json.loads(result.read_text("utf-8"))
-        if seconds is None:
-            seconds = before.get("seconds")
         models = {
             name: {**report.to_dict(), "tests": tests[name]}
             for name, report in reports.items()
         }
-        content = {"seconds": seconds, "models": models}
-        if before != json.loads(json.dumps(content)):
-            for name, report in reports.items():
-                self._save_dictionaries(name, report)
-            # The last file: where it is, everything is.
-            self.write_json("rem.json", content)
-        for name in reports:
-            (self.path / f"measured-{name}.json").unlink(missing_ok=True)
-
-    def _save_dictionaries(self, name: str, report: Report) -> None:
-        trees = report.dictionary, report.type_dictionary
-        paths = self._dictionary_paths(name)
-        for each, path in zip(trees, paths, strict=True):
-            if each is not None:
-                each.save(path)
+        known = before.get("seconds") if seconds is None else seconds
+        content = {"seconds": known, "models": models}
+        if before == json.loads(json.dumps(content)):
+            return
+        for name, report in reports.items():
+            trees = report.dictionary, report.type_dictionary
+            paths = self._dictionary_paths(name)
+            for each, path in zip(trees, paths, strict=True):
+                if each is not None:
+                    each.save(path)
+        # The last file: where it is, everything is.
+        self.write_json("rem.json", content)
 
     def _dictionary_paths(self, name: str) -> tuple[Path, Path]:
         """Returns the files of a model's trees, and of their types."""
-        prefix = "" if name == self.config.model_names[-1] else f"{name}_"
+        prefix = "" if name == self.main else f"{name}_"
         stem = f"{prefix}dictionary"
         return self.path / f"{stem}.npz", self.path / f"{stem}_types.npz"
 
     def has_report(self) -> bool:
         """Tells whether `report.html` shows what was measured last."""
         page = self.path / "report.html"
-        shown = [self.path / name for name in ("rem.json", "names.json")]
+        shown = [self.path / name for name in ("rem.json", NAMES)]
         times = [path.stat().st_mtime for path in shown if path.exists()]
         return page.exists() and page.stat().st_mtime >= max(times, default=0)
 
@@ -317,10 +339,9 @@ class RunFolder:
     def read_metrics(self, model: str | None = None) -> list[dict[str, Any]]:
         """Returns one row for each model and epoch, the last one written."""
         lines = (self.path / "metrics.jsonl").read_text("utf-8").splitlines()
-        rows = [json.loads(line) for line in lines]
         latest = {
             (row["model"], row["epoch"]): row
-            for row in rows
+            for row in map(json.loads, lines)
             if model in (None, row["model"])
         }
         return [latest[key] for key in sorted(latest)]
@@ -333,39 +354,14 @@ class RunFolder:
 
 def _rename(staged: Path, path: Path) -> bool:
     """Renames a folder, and tells whether the name was free."""
-    if path.exists():
-        return False
     try:
-        staged.rename(path)
+        if not path.exists():
+            staged.rename(path)
+            return True
     except OSError:
-        if path.exists():  # another run was quicker
-            return False
-        raise
-    return True
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[bool]:
-    """Locks a file, and gives whether no other process has locked it."""
-    if os.name == "nt":
-        yield True
-        return
-    import fcntl
-
-    # File systems on a network lock only what may be written.
-    mode = os.O_RDWR if os.access(path, os.W_OK) else os.O_RDONLY
-    descriptor = os.open(path, mode)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        except OSError:
-            pass  # a file system without locks
-        yield True
-    finally:
-        os.close(descriptor)
+        if not path.exists():
+            raise
+    return False  # another run was quicker
 
 
 def environment() -> dict[str, Any]:
@@ -389,13 +385,11 @@ def environment() -> dict[str, Any]:
 
 def _commit() -> str | None:
     """The commit of this repository, `-dirty` if files differ from it."""
+    command = "git describe --always --dirty --abbrev=40".split()
+    folder = Path(__file__).parent
     try:
         described = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=40"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            check=True,
+            command, cwd=folder, capture_output=True, text=True, check=True
         )
     except (OSError, subprocess.CalledProcessError):
         return None

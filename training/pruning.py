@@ -14,11 +14,10 @@ import numpy as np
 from cli import UserError
 from tfcaps import rem
 from tfcaps.rem.pruning.prune import PolynomialDecay
-from training import images as pixels
 from training.batches import Batches
 from training.configs import Config
 from training.datasets import Data
-from training.images import Images
+from training.images import Images, centre_crop
 
 # Images on which saliencies are measured, an equal part of each class.
 _SAMPLES = 1024
@@ -98,6 +97,6 @@ def _all_classes(
     rows = np.argsort(rank)[:_SAMPLES]
     if (crop := batches.augment.crop) is not None:
         # `Batches` cuts them at random places.
-        images = Images(pixels.centre_crop(images.pixels, crop))
+        images = Images(centre_crop(images.pixels, crop))
     for part in np.array_split(rows, -(-len(rows) // config.batch_size)):
         yield batches.arrange(images[part], labels[part])

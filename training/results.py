@@ -11,24 +11,25 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 from cli import UserError, progress
 from export import run as export_command
 from tfcaps import rem
 from tfcaps.rem.evaluation.faithfulness import SHIFTED, tree_stability
+from tfcaps.rem.evaluation.levels import CURVE
 from tfcaps.rem.evaluation.named_parts import part_stability
 from training import features, summary
 from training.batches import Batches, measured_at_once
 from training.configs import LOWEST, Config
 from training.datasets import Data
 from training.folder import RunFolder
-from training.images import Array, Split
+from training.images import Array, Images
+from training.sample import Sample
 from training.tables import TITLES
 
-Reports = dict[str, rem.Report]
-# Test images that are looked at for known parts.
-_LOOKED_AT = 2000
-_NOISY = 500  # of these are looked at under noise
+Models = Mapping[str, keras.Model]
+_NOISY = 500  # test images that are looked at under noise
 _ASKED = 100  # whose pixels are replaced; half of them, where that takes long
 _ADVICE = (
     "What to try: more --epochs, another --learning-rate, --model or --resize; "
@@ -40,15 +41,15 @@ _EXAMPLES = {"figures": "docs/guides/figure.png"}
 
 @dataclasses.dataclass(frozen=True)
 class Results:
-    """What a run has trained and measured, by model."""
+    """What was measured of the models of a run, by model."""
 
-    models: Mapping[str, keras.Model]
-    reports: Reports  # on the test images
-    tests: Mapping[str, Mapping[str, Any]]  # what was measured besides
+    reports: Mapping[str, rem.Report]  # on the test images
+    tests: Mapping[str, Mapping[str, Any]]  # measures on other test sets
+    sample: Sample
 
     @property
     def sentences(self) -> list[str]:
-        """All that is not in `reports`, in words."""
+        """What was measured on other test sets, in words."""
 
         def bits(values: Mapping[str, Any]) -> str:
             types = values.get("type_entropy_bits")
@@ -81,75 +82,71 @@ def check_learnt(rows: Sequence[Mapping[str, Any]]) -> None:
 def measure(
     config: Config,
     data: Data,
-    models: Mapping[str, keras.Model],
+    models: Models,
     kept: dict[str, Array] | None = None,
     folder: RunFolder | None = None,
-) -> tuple[Reports, dict[str, dict[str, Any]]]:
+) -> Results:
     """Measures each model on the test images, and on the other test sets.
 
-    What looks at images many times takes the maps of a frozen backbone that are
-    `kept`, as `features.cache_features` has them, if there are any. What the
-    `folder` of the run has is not measured again.
+    Repeated measures use the features of a frozen backbone that are `kept`, as
+    `features.cache_features` has them, if there are any. What the `folder` of
+    the run has is not measured again.
     """
-    reports: Reports = {}
-    tests: dict[str, dict[str, Any]] = {}
-    if folder is not None:
-        for name in models:
-            if known := folder.read_report(name):
-                reports[name], tests[name] = known
+    known = {
+        name: None if folder is None else folder.read_report(name)
+        for name in models
+    }
     levels = config.fixed_levels
-    if config.levels == LOWEST and len(reports) < len(models):
+    if config.levels == LOWEST and not all(known.values()):
         levels = lowest_levels(config, data, models)
+    sample = Sample(data)
     for name, model in models.items():
-        if name in reports:
+        if known[name]:
             continue
-        evaluator = rem.Evaluator(model, levels, mode=config.mode)
-        measured = {}
+        tests = {}
         for test, split in {"test": data.test, **data.others}.items():
-            told = f"{TITLES[name]}: parse trees of the {test} images"
-            print(f"\n{told}", flush=True)
+            _tell(name, f"parse trees of the {test} images")
+            curve = CURVE if test == "test" else ()
+            evaluator = rem.Evaluator(
+                model, levels, mode=config.mode, curve=curve
+            )
             batches = Batches(*split, measured_at_once(model))
-            measured[test] = evaluator.run(batches, verbose=progress() % 2)
-        head, seen = model, data
+            tests[test] = evaluator.run(batches, verbose=progress() % 2)
+        report = tests.pop("test")
+        head, images = model, sample.images
         if kept and data.masks is None:  # noise is of images
             cached = features.cache_features(model, data, config, kept)
-            head, seen = cached.head, cached.data
-        print(f"\n{TITLES[name]}: other numbers of levels", flush=True)
-        curve = rem.levels_curve(
-            head,
-            Batches(*seen.test, measured_at_once(head)),
-            mode=config.mode,
-            verbose=progress() % 2,
-        )
-        named = measure_parts(head, seen)
-        used = faithfulness(name, head, seen.test)
-        if head is not model:  # a shift by a cell is none by a pixel
-            images, *_ = Batches(*data.test, SHIFTED, seed=0)[0]
-            stability = tree_stability(
-                model, images, batch_size=measured_at_once(model)
-            )
-            used = dataclasses.replace(used, stability=stability)
-        is_last = name == [*models][-1]
+            head = cached.head
+            images = cached.data.test.images.take(sample.rows)
+        named = measure_parts(model, sample)
+        used = faithfulness(name, model, head, images, sample)
         # Children have places; through a backbone it takes minutes.
-        if named is not None and (head is model or is_last):
-            pixels = in_pixels(name, model, data.test)
+        if named is not None and (head is model or name == [*models][-1]):
+            pixels = in_pixels(name, model, sample)
             used = dataclasses.replace(used, pixels=pixels)
-        reports[name] = dataclasses.replace(
-            measured.pop("test"),
-            faithfulness=used,
-            named_parts=named,
-            by_levels=curve,
-        )
         if named is not None:
             print(f"\n{summary.wrapped(str(named))}", flush=True)
-        tests[name] = {test: one.to_dict() for test, one in measured.items()}
-        if folder is not None:
-            folder.save_report(name, reports[name], tests[name])
-    return reports, tests
+        report = dataclasses.replace(
+            report, faithfulness=used, named_parts=named
+        )
+        known[name] = (
+            report,
+            {test: one.to_dict() for test, one in tests.items()},
+        )
+    reports, others = zip(*filter(None, known.values()), strict=True)
+    return Results(
+        dict(zip(models, reports, strict=True)),
+        dict(zip(models, others, strict=True)),
+        sample,
+    )
+
+
+def _tell(name: str, what: str) -> None:
+    print(f"\n{TITLES[name]}: {what}", flush=True)
 
 
 def lowest_levels(
-    config: Config, data: Data, models: Mapping[str, keras.Model]
+    config: Config, data: Data, models: Models
 ) -> tuple[int, ...]:
     """Returns the lowest levels at which no model becomes less accurate.
 
@@ -158,7 +155,7 @@ def lowest_levels(
     """
     batch_size = min(map(measured_at_once, models.values()))
     print("\nthe lowest levels at which the accuracy holds", flush=True)
-    chosen = {
+    each = {
         TITLES[name]: rem.lowest_levels(
             model,
             Batches(*data.validation, batch_size),
@@ -167,35 +164,55 @@ def lowest_levels(
         )
         for name, model in models.items()
     }
-    levels = tuple(map(max, zip(*chosen.values(), strict=True)))
-    told = "; ".join(f"{title} {each}" for title, each in chosen.items())
+    levels = tuple(map(max, zip(*each.values(), strict=True)))
+    told = "; ".join(f"{title} {own}" for title, own in each.items())
     print(f"levels    {levels} ({told})", flush=True)
     return levels
 
 
 def faithfulness(
-    name: str, model: keras.Model, split: Split
+    name: str,
+    model: keras.Model,
+    head: keras.Model,
+    images: Images,
+    sample: Sample,
 ) -> rem.Faithfulness:
-    """Measures whether the model uses its trees, on 2,000 images at most."""
-    print(f"\n{TITLES[name]}: what it does without its trees", flush=True)
-    # Drawn, as images may come class by class.
-    batches = Batches(*split, measured_at_once(model), seed=0)
-    used = rem.faithfulness(model, batches, verbose=progress() % 2)
+    """Measures whether the model uses its trees.
+
+    The head is what takes these images: the model, or what is behind a
+    backbone, of whose maps they are.
+    """
+    _tell(name, "what it does without its trees")
+    trees, few = sample.trees(model), measured_at_once(model)
+    used = rem.faithfulness(
+        head,
+        Batches(images, sample.labels, few),
+        trees=trees,
+        verbose=progress() % 2,
+    )
+    if head is not model:
+        # Shifting a feature map by a cell is not shifting an image.
+        some = slice(SHIFTED)
+        stability = tree_stability(
+            model, sample.images[some], trees.in_tree[some], batch_size=few
+        )
+        used = dataclasses.replace(used, stability=stability)
     print(summary.wrapped(used.verdict), flush=True)
     return used
 
 
 def in_pixels(
-    name: str, model: keras.Model, split: Split
+    name: str, model: keras.Model, sample: Sample
 ) -> rem.PixelFaithfulness:
     """Measures whether the trees of the model are true of the pixels."""
-    print(f"\n{TITLES[name]}: what it does without pixels", flush=True)
+    _tell(name, "what it does without pixels")
     samples = _ASKED
     if features.backbone_of(model) is not None:  # each image takes long
         samples = samples // 2
     asked = rem.pixel_faithfulness(
         model,
-        Batches(*split, samples, seed=0),
+        sample.images[:samples],
+        trees=sample.trees(model)[:samples],
         samples=samples,
         ceiling=samples // 5,
         verbose=progress() % 2,
@@ -204,41 +221,38 @@ def in_pixels(
     return asked
 
 
-def measure_parts(model: keras.Model, data: Data) -> rem.NamedParts | None:
+def measure_parts(model: keras.Model, sample: Sample) -> rem.NamedParts | None:
     """Measures whether the trees of a model name known parts.
 
-    Trees are those of the first 2,000 test images at most, with couplings as
-    they are. Without masks, or parts in them, the types alone are measured, and
-    nothing if the children have no positions or there is no image.
+    Without masks, or parts in them, the types alone are measured, and nothing
+    if the children have no positions.
     """
-    images = data.test.images[:_LOOKED_AT]
-    if not len(images):
-        return None
-    few = measured_at_once(model)
-    trees = rem.trees(model, images, couplings=False, batch_size=few)
+    trees, masks = sample.trees(model), sample.masks
     if not trees.has_places:
         return None
-    masks = None if data.masks is None else data.masks[:_LOOKED_AT]
     if masks is None or not masks.parts.any():
         return rem.named_parts(trees)
-    there: Any = masks.parts.any(axis=(1, 2, 3))
-    trees, images, masks = trees[there], images[there], masks[there]
-    own = masks.parts if masks.centres is None else masks.centres
-    # Of boxes the whole, of other parts the middle.
-    reach = None if masks.centres is None and masks.kind_names else 2.5
-    named = rem.named_parts(
-        trees,
-        own,
+    parts = rem.PartMasks(
+        masks.parts if masks.centres is None else masks.centres,
         masks.loose if masks.loose_centres is None else masks.loose_centres,
         masks.kinds,
         masks.loose_kinds,
-        kind_names=masks.kind_names or None,
-        reach=reach,
+        masks.kind_names or None,
+        # Of boxes the whole, of other parts the middle.
+        reach=None if masks.centres is None and masks.kind_names else 2.5,
     )
-    stability = part_stability(
-        model, images[:_NOISY], own[:_NOISY], reach=reach, batch_size=few
+    rows = np.flatnonzero(masks.parts.any(axis=(1, 2, 3)))
+    some = rows[:_NOISY]
+    return dataclasses.replace(
+        rem.named_parts(trees[rows], parts[rows]),
+        stability=part_stability(
+            model,
+            sample.images[some],
+            trees[some],
+            parts[some],
+            batch_size=measured_at_once(model),
+        ),
     )
-    return dataclasses.replace(named, stability=stability)
 
 
 # ------------------------------------------------------- the report, the export
@@ -246,28 +260,34 @@ def measure_parts(model: keras.Model, data: Data) -> rem.NamedParts | None:
 
 def write_report(
     folder: RunFolder,
-    data: Data,
-    measured: Results,
+    models: Models,
+    results: Results,
+    name: str,
     decoded: keras.Model | None = None,
 ) -> Path:
-    """Draws `figures/<name>.png` and writes `report.html`; returns its path."""
+    """Draws `figures/<name>.png` and writes `report.html`; returns its path.
+
+    The data have a name. What is drawn of one model is of the last.
+    """
     from tfcaps import viz  # it needs matplotlib
     from training import figures
 
     folder.figures.mkdir(exist_ok=True)
-    config, models, reports = folder.config, measured.models, measured.reports
-    last = list(reports.values())[-1]
-    first = figures.named_trees(models, folder, data)
-    others = figures.of_dictionaries(folder, data, reports)
-    others |= figures.of_models(models, data, reports)
-    if not first:
-        first["tree_fields"] = others.pop("tree_fields")
+    config, reports, sample = folder.config, results.reports, results.sample
+    last, model = folder.main, models[folder.main]
+    first = figures.named_trees(model, folder, sample)
+    others = figures.of_measures(folder, reports, sample.class_names)
+    trees = figures.right_and_wrong(last, model, sample)
+    (others if first else first).append(trees)
+    if maps := figures.saliency(models, reports, sample):
+        others.append(maps)
     if decoded is not None:
-        others |= figures.of_decoder(decoded, data)
+        others.append(figures.reconstructions(decoded, sample))
     drawn, more = (
         [
-            (drawing.save(folder.figures / name), heading, caption)
-            for name, (drawing, heading, caption) in some.drawings.items()
+            (one.drawing.save(folder.figures / one.name), *one[2:])
+            for one in some
+            if one.drawing is not None
         ]
         for some in (first, others)
     )
@@ -278,8 +298,8 @@ def write_report(
     viz.write_report(
         page,
         viz.Section(
-            f"tfcaps: {config.model} on {data.name}",
-            sentences=summary.sentences(last),
+            f"tfcaps: {config.model} on {name}",
+            sentences=summary.sentences(reports[last]),
             figures=drawn,
             table=(head, rows),
             note=summary.note(reports),
@@ -287,7 +307,7 @@ def write_report(
         [
             viz.Section(
                 "All measures",
-                sentences=[(text, False) for text in measured.sentences],
+                sentences=[(text, False) for text in results.sentences],
                 texts={
                     TITLES[name]: "\n\n".join(
                         str(part) for part in (one, one.named_parts) if part
@@ -298,7 +318,9 @@ def write_report(
             viz.Section(
                 "All figures",
                 figures=more,
-                sentences=[(text, False) for text in others.left_out],
+                sentences=[
+                    (one.caption, False) for one in others if not one.drawing
+                ],
             ),
             viz.Section(
                 "Settings",
@@ -347,20 +369,19 @@ def _export(run: Path, to: Path) -> None:
         export_command.export(options)
 
 
-def tell(folder: RunFolder, measured: Results, *, has_report: bool) -> None:
+def tell(folder: RunFolder, results: Results, *, has_report: bool) -> None:
     """Prints the sentence, the table, where the report is, and what to try.
 
     Without a report, verdicts and sentences are printed too.
     """
-    paragraphs, reports = [summary.text(measured.reports)], measured.reports
-    if any(found.learnt is False for found in reports.values()):
+    paragraphs, reports = [summary.text(results.reports)], results.reports
+    if any(report.learnt is False for report in reports.values()):
         paragraphs.append(summary.wrapped(_ADVICE))
     where = f"report: {folder.path / 'report.html'}"
     if not has_report:
         verdicts = [f"{TITLES[n]}: {one.verdict}" for n, one in reports.items()]
-        paragraphs += map(summary.wrapped, [*verdicts, *measured.sentences])
+        paragraphs += map(summary.wrapped, [*verdicts, *results.sentences])
         where = f"files of the run: {folder.path}"
     picture = _EXAMPLES.get(folder.config.dataset, "your-picture.png")
     command = f"python training/explain.py --run {folder.path} {picture}"
-    last = f"{where}\ntry next: {command}"
-    print("", *paragraphs, last, sep="\n\n")
+    print("", *paragraphs, f"{where}\ntry next: {command}", sep="\n\n")

@@ -227,11 +227,10 @@ def train_and_measure(
             results.check_learnt(folder.read_metrics(name))
     if devices.process() == 0:
         # The other processes have nothing more to do, and wait.
-        reports, tests = results.measure(config, data, trained, kept, folder)
+        measured = results.measure(config, data, trained, kept, folder)
         kept.clear()
         seconds = None if started is None else time.monotonic() - started
-        folder.save_reports(reports, tests, seconds)
-        measured = results.Results(trained, reports, tests)
+        folder.save_reports(measured.reports, measured.tests, seconds)
         if not options.bare:
             model = trained[config.model_names[-1]]
             if not folder.has_report():
@@ -241,7 +240,9 @@ def train_and_measure(
                     model, data, folder, None if alone else strategy
                 )
                 print("\ndrawing the figures of the report", flush=True)
-                results.write_report(folder, data, measured, decoded)
+                results.write_report(
+                    folder, trained, measured, data.name, decoded
+                )
             failure = results.export(folder, model.name)
         results.tell(folder, measured, has_report=not options.bare)
     devices.wait()

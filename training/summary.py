@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from markdown_table import markdown
 from tfcaps.rem import Report
-from tfcaps.rem.evaluation.evaluate import BY_PLACE
+from tfcaps.rem.evaluation.words import BY_PLACE
 from training.tables import TITLES, Column
 
 WIDTH = 100  # characters in a line of the terminal

@@ -13,8 +13,8 @@ from tfcaps.parts import ConstellationCaps
 
 _FILTERS, _STRIDES = (16, 32, 32, 32, 32, 48), (1, STRIDE, 1, 1, 1, 1)
 _STROKE_WINDOW = 3  # places in which there is one stroke of a type
-_WINDOW = 9  # places in which there is one component
-_WIDTH = 2.5  # pixels by which a stroke may stand beside its place
+_WINDOW = 7  # places in which there is one component
+_WIDTH = 2.0  # pixels by which a stroke may stand beside its place
 _MISSED = 0.05  # likelihood of a stroke that is not found
 
 

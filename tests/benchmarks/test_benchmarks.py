@@ -7,9 +7,9 @@ import keras
 import numpy as np
 import pytest
 
-from benchmarks import formulations, gpu, measure, models, run
+from benchmarks import formulations, measure, models, run
 from benchmarks.formulations import CANDIDATES, Size
-from benchmarks.measure import ROOT, Row, interleaved
+from benchmarks.measure import Row, interleaved
 from tests.commands import told_by
 from tests.networks import SMALL_NETWORKS
 from tests.tolerance import assert_close
@@ -32,9 +32,7 @@ ROWS = [
 SMALL = Size(batch=2, children=5, child_dim=4, parents=3, dim=6)
 
 
-command = partial(
-    told_by, lambda argv: measure.main(run.make_parser(), run.run, argv=argv)
-)
+command = partial(told_by, run.main)
 
 
 def cells(page, start):
@@ -86,8 +84,9 @@ def test_the_floor_has_the_layers_before_routing(name):
 def test_a_part_takes_its_own_place_and_the_page_compares_its_rows(
     tmp_path, monkeypatch
 ):
-    for module in (formulations, models, gpu):
+    for module in (formulations, models):
         monkeypatch.setattr(module, "measure", lambda _: ROWS)
+    monkeypatch.setattr(models, "measure_on_gpu", lambda _: ROWS)
     monkeypatch.setattr(run, "machine", lambda: MACHINE)
     out = ("--out", tmp_path / "new")
     command("--only", "formulations", "--rounds", 3, *out)
@@ -117,7 +116,7 @@ def test_another_backend_is_refused(tmp_path, monkeypatch):
 
 
 def test_the_page_in_results_is_made_of_its_data():
-    folder = ROOT / "results"
+    folder = run.ROOT / "results"
     parts = json.loads((folder / "benchmarks.json").read_text("utf-8"))
     page = (folder / "benchmarks.md").read_text("utf-8")
     assert page.endswith(f"\n\n{run.page(parts)}")

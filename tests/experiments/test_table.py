@@ -140,7 +140,8 @@ def measured(tmp_path_factory):
     folder = RunFolder(tmp_path_factory.mktemp("measured") / "run", config)
     folder.create()
     model = networks.build_for(data, config, decoder=False)
-    folder.save_reports(*results.measure(config, data, {"rem": model}))
+    measured = results.measure(config, data, {"rem": model})
+    folder.save_reports(measured.reports, measured.tests)
     saved = json.loads((folder.path / "rem.json").read_text())
     return saved["models"]["rem"]
 

@@ -232,13 +232,12 @@ def test_the_command_passes_its_flags_on(pruned, tmp_path):
     told_by(
         command.main, "--run", tmp_path / "model.keras", "--to", served,
         "--model-name", "net", "--version", 7, "--images", "uint8",
-        "--levels", 11, "--levels-mode", "midrise", "--no-compact",
+        "--levels", 11, "--no-compact",
         "--format", "savedmodel", "onnx",
     )  # fmt: skip
     folder = served / "net" / "7"
     about = read_manifest(folder)
     assert (about["images"], about["levels"]) == ("uint8", 11)
-    assert about["levels_mode"] == "midrise"
     assert about["formats"] == ["savedmodel", "onnx"]
     assert about["classes"] is None and about["metrics"] is None
     assert "/models/net" in (served / "models.config").read_text("utf-8")

@@ -76,9 +76,9 @@ def test_types_become_parts_that_no_label_names():
     found = tfcaps.rem.trees(network, images)
     assert np.mean(found.predicted == labels) > 0.97
     # Parts are six pixels apart, and children stand on every second pixel.
-    named = tfcaps.rem.named_parts(
-        found, places, kinds=np.tile([0, 1], (len(images), 1)), reach=3.5
-    )
+    kinds = np.tile([0, 1], (len(images), 1))
+    masks = rem.PartMasks(places, kinds=kinds, reach=3.5)
+    named = rem.named_parts(found, masks)
     assert named.information > 0.9 and named.found_once > 0.9
     # In the further training of a network alone types are drawn anew.
     plain = rem.encoder(network)

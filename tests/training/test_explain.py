@@ -14,9 +14,11 @@ from tests.commands import told_by
 from tests.drawings import recorded
 from tests.networks import draw_weights, tiny_capsnet
 from tfcaps import rem
-from training import explain, explain_job, images
+from training import explain, explain_job
 from training.configs import Config
 from training.folder import RunFolder
+from training.images import resize
+from training.pictures import read
 
 NAMES = ["ant", "bee", "cat"]
 NOISE = np.round(255 * np.random.default_rng(0).random((40, 8, 8, 1))) / 255
@@ -68,8 +70,8 @@ def rows_of(folder):
 def answers_of(run, photos):
     """Returns what the network says of the pictures, asked without explain."""
     pictures = sorted(photos.rglob("*.png"))
-    pixels = [images.read(path, "L")[None, ..., None] for path in pictures]
-    small = np.concatenate([images.resize(image, 8) for image in pixels])
+    pixels = [read(path, "L")[None, ..., None] for path in pictures]
+    small = np.concatenate([resize(image, 8) for image in pixels])
     model = run.load_model("baseline")
     return pictures, small, np.asarray(model(small / 255))
 
@@ -229,11 +231,11 @@ def test_pictures_of_kinds_that_are_not_read_are_told(photos, tmp_path, suffix):
 
 def test_pictures_get_the_sides_and_channels_of_the_network(photos):
     picture = explain_job.Picture(photos / "ant" / "0.png", "0.png")
-    readable, read, _ = explain_job.read([picture], (6, 9, 3))
+    readable, images, _ = explain_job.read([picture], (6, 9, 3))
     assert readable == [picture._replace(size=(9, 12))]
-    [image] = read.pixels
-    grey = images.read(picture.path)[None, ..., None]
-    wanted = images.resize(np.repeat(grey, 3, axis=-1), (6, 9))[0]
+    [image] = images.pixels
+    grey = read(picture.path)[None, ..., None]
+    wanted = resize(np.repeat(grey, 3, axis=-1), (6, 9))[0]
     np.testing.assert_array_equal(image, wanted)
     assert image.shape == (6, 9, 3)
     assert np.ptp(image, axis=-1).max() == 0

@@ -145,7 +145,7 @@ def test_trees_are_measured_on_what_is_kept(data, config, monkeypatch):
     monkeypatch.setattr(rem, "faithfulness", spied)
     with not_compiled():
         of_maps, of_images = (
-            results.measure(config, data, {"rem": model}, maps)[0]["rem"]
+            results.measure(config, data, {"rem": model}, maps).reports["rem"]
             for maps in (kept, None)
         )
     assert taken == [(5, 5, 6), (12, 12, 1)]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.drawings import recorded
-from tests.networks import SMALL_NETWORKS, tiny_capsnet
+from tests.networks import SMALL_NETWORKS, draw_weights, tiny_capsnet
 from tests.small_data import noise
 from tests.tolerance import SUMS
 from tfcaps import rem
@@ -17,25 +17,23 @@ from tfcaps.rem.evaluation.saliency_checks import SaliencyChecks
 from training import figures
 from training.configs import Config
 from training.folder import RunFolder
-from training.images import Split
 from training.results import Results, write_report
+from training.sample import Sample
 
 LEVELS = 2  # so few that rounded couplings have other trees
-ALWAYS = {
-    "curves", "tradeoff_epoch", "keys_per_class", "coupling_histograms",
-    "parse_trees", "parse_trees_types",
-}  # fmt: skip
-OF_MODELS = {
-    "parse_tree_overall", "parse_tree_classes", "parse_tree_images",
-    "tree_fields",
-}  # fmt: skip
+ALWAYS = {"curves", "keys_per_class", "parse_trees", "tree_fields"}
+LABELS = np.array([2, 1, 1, 0, 2, 0, 1, 2, 0, 0, 1, 2])
+
+
+def sample_of(labels=LABELS):
+    data = noise()
+    test = data.test._replace(labels=np.asarray(labels))
+    return Sample(dataclasses.replace(data, test=test))
 
 
 @pytest.fixture(scope="module")
-def data():
-    data = noise()
-    labels = np.array([2, 1, 1, 0, 2, 0, 1, 2, 0, 0, 1, 2])
-    return dataclasses.replace(data, test=data.test._replace(labels=labels))
+def sample():
+    return sample_of()
 
 
 @pytest.fixture(scope="module")
@@ -49,22 +47,19 @@ def models():
 
 
 @pytest.fixture(scope="module")
-def images(data):
-    return data.test.images[:]
+def trees(models, sample):
+    """The trees of the REM model: as they are, not rounded as in keys."""
+    plain, rounded = (
+        rem.trees(models["rem"], sample.images[:], few)
+        for few in (None, LEVELS)
+    )
+    assert np.any(rounded.in_tree != plain.in_tree)
+    return plain
 
 
 @pytest.fixture(scope="module")
-def trees(models, images):
-    """The trees of both models: as they are, not rounded as in keys."""
-    found = {n: rem.trees(model, images) for n, model in models.items()}
-    rounded = rem.trees(models["rem"], images, LEVELS)
-    assert np.any(rounded.in_tree != found["rem"].in_tree)
-    return found
-
-
-@pytest.fixture(scope="module")
-def reports(models, images, data):
-    given = (images, data.test.labels)
+def reports(models, sample):
+    given = (sample.images[:], sample.labels)
     return {
         name: dataclasses.replace(
             rem.evaluate(model, given, LEVELS),
@@ -77,91 +72,73 @@ def reports(models, images, data):
 def run_folder(path, names, epochs=3):
     folder = RunFolder(path, Config(rem="rem" in names, levels=LEVELS))
     folder.create()
+    folder.save_data("tiny", ("cat", "dog", "bee"))
+    row = {"entropy_bits": 1.0, "test_accuracy_quantized": 0.5}
     for name in names:
         for epoch in range(epochs):
-            folder.append_metrics(
-                {
-                    "model": name,
-                    "epoch": epoch,
-                    "entropy_bits": 1.0 + epoch,
-                    "test_accuracy_quantized": 0.5,
-                    "sparsity": 0.1 * epoch,
-                }
-            )
+            folder.append_metrics({"model": name, "epoch": epoch, **row})
     return folder
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory, models, data, reports):
+def written(tmp_path_factory, models, sample, reports):
     """A report with everything that can be in one but a decoder.
 
     Its folder, its page, and what its figures were given.
     """
     folder = run_folder(tmp_path_factory.mktemp("run") / "run", models)
     with recorded() as given:
-        page = write_report(folder, data, Results(models, reports, {}))
+        results = Results(reports, {}, sample)
+        page = write_report(folder, models, results, "tiny")
     return folder, page.read_text("utf-8"), given
 
 
 @pytest.mark.slow
 def test_every_figure_is_in_the_report(written, reports):
-    folder, page, _ = written
+    folder, page, given = written
     names = {path.stem for path in folder.figures.iterdir()}
-    assert names == ALWAYS | OF_MODELS | {
-        "tradeoff_levels", "tradeoff_sparsity", "saliency",
-        "named_tree_1", "named_tree_2",
+    assert names == ALWAYS | {
+        "tradeoff_levels", "saliency", "named_tree_1", "named_tree_2",
     }  # fmt: skip
     assert page.count("<figure>") == len(names)
     told = " ".join(page.split())
     for line in str(reports["rem"]).splitlines():
         assert " ".join(html.escape(line).split()) in told
+    [levels] = given["tradeoff"]
+    assert {row["model"] for row in levels["records"]} == {"Baseline", "REM"}
 
 
-def test_measurements_are_drawn_over_epochs_sparsity_and_levels(written):
-    *_, given = written
-    [histograms] = given["coupling_histograms"]
-    assert list(histograms["dictionaries"]) == ["Baseline", "REM"]
-    shown = [
-        {row["model"] for row in call["records"]} for call in given["tradeoff"]
-    ]
-    both = {"Baseline", "REM"}
-    assert shown == [both, {"REM"}, both]
-
-
-def test_an_image_of_each_class_is_shown(written, data, models, images, trees):
+def test_an_image_of_each_class_is_shown(written, models, sample):
     *_, given = written
     [saliency] = given["saliency"]
     assert list(saliency["labels"]) == [0, 1, 2]
-    first = [3, 1, 0]
-    np.testing.assert_array_equal(saliency["images"], images[first])
-    maps = rem.explanation(models["rem"])(images[first])["saliency"]
-    found = saliency["explanations"]["REM"]["saliency"]
-    np.testing.assert_allclose(found, maps, atol=SUMS)
-    *_, of_images = given["parse_tree"]
-    for name, k in zip(data.class_names, first, strict=True):
-        expected = trees["rem"][k : k + 1].parse_tree()
-        assert of_images["trees"][name].edges == expected.edges
+    first = [list(sample.labels).index(j) for j in range(3)]
+    images = sample.images[np.array(first)]
+    np.testing.assert_array_equal(saliency["images"], images)
+    maps = rem.explanation(models["rem"])(images)["saliency"]
+    shown = saliency["explanations"]["REM"]["saliency"]
+    np.testing.assert_allclose(shown, maps, atol=SUMS)
 
 
 def test_right_and_wrong_images_are_shown_with_their_trees(
-    written, data, models, images, trees
+    written, models, sample, trees
 ):
     _, page, given = written
-    own, fields = trees["rem"], rem.receptive_fields(models["rem"])
+    fields, images = rem.receptive_fields(models["rem"]), sample.images[:]
     [shown] = given["tree_fields"]
     same = [np.all(each == images, axis=(1, 2, 3)) for each in shown["images"]]
     rows = np.argmax(same, axis=1)
-    right = own.predicted == data.test.labels
+    right = trees.predicted == sample.labels
     count = min(4, right.sum())
     marks = [True] * count + [False] * min(4, (~right).sum())
     assert right[rows].tolist() == marks
-    assert list(shown["labels"]) == list(data.test.labels[rows])
-    np.testing.assert_array_equal(shown["trees"].in_tree, own.in_tree[rows])
+    assert list(shown["labels"]) == list(sample.labels[rows])
+    np.testing.assert_array_equal(shown["trees"].in_tree, trees.in_tree[rows])
     np.testing.assert_array_equal(shown["fields"].boxes, fields.boxes)
     for k, title in zip(rows, shown["titles"], strict=True):
-        j = own.predicted[k]
+        j = trees.predicted[k]
         word = "right" if right[k] else "WRONG"
-        start = f"{word}: {data.class_names[j]} {own.lengths[k, j]:.2f}, "
+        start = f"{word}: {sample.class_names[j]} {trees.lengths[k, j]:.2f}, "
         assert title.startswith(start)
     assert 0 < count < len(rows)
     assert "Right and wrong images, and their trees, REM" in page
@@ -169,17 +146,15 @@ def test_right_and_wrong_images_are_shown_with_their_trees(
     assert "there are no parts to show" not in page
 
 
-def of_images(model, data, **changes):
-    data = dataclasses.replace(data, **changes)
-    return figures.right_and_wrong({"rem": model}, data)["tree_fields"]
+def test_captions_say_what_there_is_to_see(sample, models):
+    def caption(model, sample):
+        return figures.right_and_wrong("rem", model, sample).caption
 
-
-def test_captions_say_what_there_is_to_see(data, models, trees):
-    whole = of_images(tiny_capsnet(primary_kernel_size=6), data)
-    assert "there are no parts to show" in whole.caption
-    split = Split(data.test.images, trees["rem"].predicted)
-    right = of_images(models["rem"], data, test=split)
-    assert "None of the 12 test images looked at is wrong." in right.caption
+    whole = caption(tiny_capsnet(primary_kernel_size=6), sample)
+    assert "there are no parts to show" in whole
+    predicted = rem.trees(models["rem"], noise().test.images[:]).predicted
+    right = caption(models["rem"], sample_of(predicted))
+    assert "None of the 12 test images looked at is wrong." in right
 
 
 def test_every_class_is_shown_before_one_comes_twice():
@@ -188,76 +163,64 @@ def test_every_class_is_shown_before_one_comes_twice():
     assert figures.spread(order, classes, 4).tolist() == [14, 12, 8, 13]
 
 
-def test_trees_of_the_test_set_are_of_both_models(written, data, trees):
-    *_, given = written
-    overall, by_class, _ = (call["trees"] for call in given["parse_tree"])
-    for name, title in (("baseline", "Baseline"), ("rem", "REM")):
-        tree = trees[name].parse_tree(range(3))
-        assert len(overall[title].edges) == len(tree.edges) > 0
-    own = trees["rem"]
-    for j in set(own.predicted.tolist()):
-        expected = own[own.predicted == j].parse_tree()
-        assert by_class.pop(data.class_names[j]).edges == expected.edges
-    assert not by_class
-
-
-def test_trees_without_a_line_are_left_out_and_told(models, data, monkeypatch):
-    monkeypatch.setattr(figures.rem.Trees, "parse_tree", empty_tree)
+def test_what_would_be_empty_is_left_out_and_told(
+    tmp_path, models, reports, sample
+):
     alike = SimpleNamespace(saliency=SaliencyChecks(0.83, 0.77))
     report = SimpleNamespace(faithfulness=alike)
-    shown = figures.of_models(models, data, dict.fromkeys(models, report))
-    assert "saliency" not in shown.drawings
-    maps, *left_out = shown.left_out
-    assert maps.startswith("Saliency maps: left out. They are as good as alike")
-    trees = {"parse_tree_overall", "parse_tree_classes", "parse_tree_images"}
-    assert not trees & shown.drawings.keys()
-    first, *others = left_out
-    assert len(others) == 2
-    assert first.startswith("Parse tree of the test set: left out. In the mean")
-
-
-def test_keys_without_a_leaf_are_left_out_and_told(data, tmp_path, reports):
+    maps = figures.saliency(models, dict.fromkeys(models, report), sample)
+    told = "Saliency maps: left out. They are as good as alike"
+    assert maps.drawing is None and maps.caption.startswith(told)
+    flat = {"rem": SMALL_NETWORKS["multilayer_capsnet"]()}
+    assert figures.saliency(flat, {}, sample) is None
     folder = run_folder(tmp_path / "run", reports)
     last = dataclasses.replace(reports["rem"], tree_threshold=1.0)
-    whole = figures.of_dictionaries(folder, data, reports)
-    shown = figures.of_dictionaries(folder, data, reports | {"rem": last})
-    without = whole.drawings.keys() - shown.drawings.keys()
-    assert without == {"parse_trees", "parse_trees_types"}
+    *_, trees = figures.of_measures(
+        folder, reports | {"rem": last}, sample.class_names
+    )
     told = "Most frequent parse trees, REM: left out. The most frequent tree"
-    assert shown.left_out[0].startswith(told)
-
-
-def empty_tree(trees, roots=(0,)):
-    """Stands for `parse_tree` of couplings that are all uniform."""
-    return rem.ParseTree((np.ones(8), np.ones(3)), tuple(roots), ())
-
-
-def test_trees_of_types_are_those_of_the_last_model(written, reports):
-    _, page, given = written
-    _, types = given["most_frequent_trees"]
-    assert types["trees"] is reports["rem"].type_dictionary
-    assert "Most frequent trees of types, REM" in page
-    assert "a child of each of 2 types at each of 2x2 places" in page
+    assert trees.drawing is None and trees.caption.startswith(told)
 
 
 def test_dictionaries_of_types_are_kept_where_there_are_any(
-    tmp_path, data, images, reports
+    tmp_path, sample, reports
 ):
     flat = tiny_capsnet(primary_kernel_size=6)
-    measured = rem.evaluate(flat, (images, data.test.labels), LEVELS)
-    both = {"baseline": reports["baseline"], "rem": measured}
+    given = (sample.images[:], sample.labels)
+    both = reports | {"rem": rem.evaluate(flat, given, LEVELS)}
     folder = run_folder(tmp_path / "run", both)
     folder.save_reports(both, {name: {} for name in both})
     assert {path.name for path in folder.path.glob("*.npz")} == {
         "baseline_dictionary.npz", "baseline_dictionary_types.npz",
         "dictionary.npz",
     }  # fmt: skip
-    shown = figures.of_dictionaries(folder, data, both)
-    of_rows = {"tradeoff_sparsity", "tradeoff_levels"}
-    assert set(shown) == ALWAYS - {"parse_trees_types"} | of_rows
+    again, tests = folder.read_report("rem")
+    assert again.to_dict() == both["rem"].to_dict() and tests == {}
 
 
-def test_children_of_one_position_have_no_saliency_map(data):
-    model = SMALL_NETWORKS["multilayer_capsnet"]()
-    shown = figures.of_models({"baseline": model}, data, {})
-    assert set(shown) == OF_MODELS
+def test_two_right_images_of_two_classes_are_shown(tmp_path):
+    model = draw_weights(tiny_capsnet(), 0, class_caps=9.0)
+    folder, sample = run_folder(tmp_path / "run", {"rem": model}), sample_of()
+    (folder.path / "names.json").write_text('{"0": "ear"}')
+    with recorded() as given:
+        shown = figures.named_trees(model, folder, sample)
+    drawn = given["named_tree"]
+    assert [one.name for one in shown] == ["named_tree_1", "named_tree_2"]
+    assert shown[1].caption == "As above."
+    images = sample.images[:]
+    trees = rem.trees(model, images)
+    right = np.unique(trees.predicted[trees.predicted == sample.labels])
+    assert len({int(one["tree"].predicted[0]) for one in drawn}) == 2
+    for number, one in enumerate(drawn):
+        k = np.argmax(np.all(images == one["image"], axis=(1, 2, 3)))
+        assert one["label"] == sample.labels[k]
+        if number < len(right):
+            assert one["label"] == trees.predicted[k]
+        assert one["type_names"] == ["ear", "type 1"]
+        assert np.array_equal(one["tree"].in_tree[0], trees.in_tree[k])
+        lengths = rem.tree_lengths(model, images[[k]], trees[k : k + 1])[0]
+        np.testing.assert_allclose(one["lengths"], lengths, atol=1e-5)
+    expected = rem.part_pictures(images, trees)
+    np.testing.assert_allclose(folder.parts(), expected, atol=SUMS)
+    flat = SMALL_NETWORKS["multilayer_capsnet"]()
+    assert figures.named_trees(flat, folder, sample) == []

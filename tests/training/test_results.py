@@ -1,15 +1,28 @@
-"""What a run measures of its models."""
+"""What a run measures of its models: levels, trees, and true parts."""
 
 import dataclasses
+import json
 
 import keras
 import numpy as np
+import pytest
 
-from tests.networks import outputs_of, sharpened, tiny_capsnet
+from tests.networks import (
+    SMALL_NETWORKS,
+    draw_weights,
+    outputs_of,
+    sharpened,
+    tiny_capsnet,
+)
 from tests.small_data import noise
+from tests.training.test_summary import PIXELS, USED
 from tfcaps import rem
+from tfcaps.rem.evaluation.named_parts import part_stability
 from training import results
 from training.configs import Config
+from training.datasets.data import Masks
+from training.folder import RunFolder
+from training.sample import Sample
 
 
 def test_models_get_the_same_lowest_levels():
@@ -25,3 +38,105 @@ def test_models_get_the_same_lowest_levels():
     each = [rem.lowest_levels(m, (images, labels)) for m in models.values()]
     chosen = results.lowest_levels(Config(levels="lowest"), data, models)
     assert each[0] != each[1] and chosen == max(each)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return draw_weights(tiny_capsnet(), 0, class_caps=3.0)
+
+
+@pytest.fixture
+def masks():
+    """Two parts, and a loose one, of a pixel each, in 12 images."""
+    draw = np.random.default_rng(1)
+    pixels = draw.integers(0, 64, (12, 3))
+    drawn = np.eye(64, dtype=bool)[pixels].reshape(12, 3, 8, 8)
+    return Masks(drawn[:, :2], drawn[:, 2:])
+
+
+def sample_of(masks):
+    return Sample(noise(masks=masks))
+
+
+def test_trees_are_made_once_a_model(model, monkeypatch):
+    sample = sample_of(None)
+    assert sorted(sample.rows) == [*range(12)] != list(sample.rows)
+    np.testing.assert_array_equal(
+        sample.images[:], noise().test.images[sample.rows]
+    )
+    found = sample.trees(model)
+    expected = rem.trees(model, sample.images[:])
+    np.testing.assert_array_equal(found.in_tree, expected.in_tree)
+    monkeypatch.setattr(rem, "trees", pytest.fail)
+    assert sample.trees(model) is found
+
+
+def test_parts_are_named_as_the_trees_say(model, masks):
+    draw = np.random.default_rng(1)
+    known = dataclasses.replace(
+        masks,
+        kinds=draw.integers(2, size=(12, 2)),
+        loose_kinds=draw.integers(2, size=(12, 1)),
+        centres=draw.uniform(0, 8, (12, 2, 2)),
+        loose_centres=draw.uniform(0, 8, (12, 1, 2)),
+        kind_names=("bar", "disc"),
+    )
+    sample = sample_of(known)
+    trees, rows = sample.trees(model), sample.rows
+    parts = rem.PartMasks(
+        known.centres,
+        known.loose_centres,
+        known.kinds,
+        known.loose_kinds,
+        ("bar", "disc"),
+    )[rows]
+    expected = rem.named_parts(trees, parts)
+    named = results.measure_parts(model, sample)
+    stability = part_stability(model, sample.images[:], trees, parts)
+    assert named == dataclasses.replace(expected, stability=stability)
+    assert named.own > 0
+    # Only masks tell where parts are; an image without parts does not count.
+    bare = results.measure_parts(model, sample_of(masks))
+    assert bare.own is not None and bare.information is None
+    masks.parts[3] = False
+    there = rows != 3
+    parts = rem.PartMasks(masks.parts, masks.loose)[rows[there]]
+    expected = rem.named_parts(trees[there], parts)
+    named = results.measure_parts(model, sample_of(masks))
+    assert dataclasses.replace(named, stability=None) == expected
+
+
+def test_only_types_are_measured_without_parts_and_nothing_without_places(
+    model, masks
+):
+    sample = sample_of(None)
+    alone = rem.named_parts(sample.trees(model))
+    masks.parts[:] = False
+    for unknown in (sample, sample_of(masks)):
+        assert results.measure_parts(model, unknown) == alone
+    flat = SMALL_NETWORKS["multilayer_capsnet"]()
+    assert results.measure_parts(flat, sample) is None
+
+
+def test_a_run_measures_parts_and_shows_them(
+    model, masks, tmp_path, capsys, monkeypatch
+):
+    # As it is slow.
+    monkeypatch.setattr(results, "faithfulness", lambda *args: USED)
+    monkeypatch.setattr(results, "in_pixels", lambda *args: PIXELS)
+    config, data = Config(rem=True, baseline=False), noise(masks=masks)
+    measured = results.measure(config, data, {"rem": model})
+    named = results.measure_parts(model, Sample(data))
+    assert measured.reports["rem"].named_parts == named
+    told = capsys.readouterr().out
+    assert max(map(len, told.splitlines())) <= 100
+    assert " ".join(str(named).split()) in " ".join(told.split())
+    folder = RunFolder(tmp_path, config)
+    folder.save_reports(measured.reports, measured.tests)
+    again, _ = folder.read_report("rem")
+    assert again.faithfulness == dataclasses.replace(USED, pixels=PIXELS)
+    saved = json.loads((tmp_path / "rem.json").read_text("utf-8"))
+    saved = saved["models"]["rem"]
+    assert saved["pixels"] == PIXELS.to_dict()
+    assert saved["named_parts"] == named.to_dict()
+    assert saved["verdict"].endswith(named.verdict)

@@ -220,7 +220,7 @@ def test_the_table_has_both_shares_and_both_entropies(report):
 def test_other_test_sets_are_told_with_both_entropies():
     known = {"accuracy": 0.5, "accuracy_quantized": 0.5, "entropy_bits": 7.0}
     tests = {"new": {**known, "type_entropy_bits": 0.5}, "old": known}
-    told = results.Results({}, {}, {"rem": tests}).sentences
+    told = results.Results({}, {"rem": tests}, None).sentences
     assert [sentence.partition("quantised, ")[2] for sentence in told] == [
         "7.00 bits by place, 0.50 by type.", "7.00 bits.",
     ]  # fmt: skip

@@ -80,7 +80,7 @@ def drawings():
     dictionary = rem.CouplingDictionary(3)
     dictionary.update(np.array([[10, 0, 3], [0, 10, 3]]), np.array([0, 1]))
     tree = rem.ParseTree(
-        (np.ones(4), np.ones(3)), (0, 1, 2), (rem.Edge(0, 1, 2, 0.9),)
+        (np.ones(4), np.ones(3)), (0, 1, 2), (np.full((4, 3), 0.9),)
     )
     called = {"class_names": NAMES}
     yield viz.named_tree(

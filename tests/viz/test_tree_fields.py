@@ -136,7 +136,6 @@ def test_a_tree_without_children_says_so():
     [
         (2, {}, "2 images, 1 trees"),
         (0, {}, "0 images, 1 trees"),
-        (1, {"trees": [0]}, "`tfcaps.rem.trees` returns. Rec"),
         (1, {"most": 0}, "at least 1. Received: most=0"),
         (1, {"titles": ["a", "b"]}, "1 images, 1 trees, 2 titles"),
     ],

@@ -12,7 +12,7 @@ from PIL import Image
 from tests.tolerance import SUMS
 from tfcaps import viz
 from tfcaps.rem import CouplingDictionary
-from tfcaps.rem.parse.trees import parse_tree
+from tfcaps.rem.parse.parse_tree import parse_tree
 
 NAMES = ["bar disc / triangle ring square", "b", "c"]
 
@@ -70,45 +70,53 @@ def test_parse_trees_join_only_children_above_the_uniform_coupling(trees):
     panels = drawing.axes
     assert panels[0].get_title() == "67 % of 3 samples"
     # Long names are drawn on several lines.
-    shown = panels[0].texts[0].get_text()
+    [shown] = [text.get_text() for text in panels[0].texts]
     assert shown == "bar disc / triangle\nring square"
     # Of the first only the coupling 1.0 exceeds 1/3.
-    widths = [panel.collections[0].get_linewidths() for panel in panels[:2]]
+    widths = [lines_of(panel).get_linewidths() for panel in panels[:2]]
     assert widths[0] == pytest.approx([4.0]) and len(widths[1]) == 2
-    assert panels[2].get_title() == "c: never predicted"
+    assert panels[2].get_title() == "never predicted"
+    assert drawing.axes[-1].get_ylabel() == "coupling"
 
 
-def test_uniform_couplings_give_no_edges_also_if_they_are_rounded_up():
-    for classes, key, lines in (
+@pytest.mark.parametrize(
+    ("classes", "key", "lines"),
+    [
         (10, [1, 1, 1, 1], 0),
         (6, [2, 2, 2, 2], 0),  # 1/6 becomes the third of 11 levels, 0.2
         (6, [1, 2, 3, 10], 2),
-    ):
-        trees = dictionary(classes, [key], [0])
-        panels = viz.most_frequent_trees(trees, levels=11).axes
-        assert len(panels[0].collections[0].get_segments()) == lines
+    ],
+)
+def test_uniform_couplings_give_no_edges_also_if_rounded_up(
+    classes, key, lines
+):
+    trees = dictionary(classes, [key], [0])
+    panels = viz.most_frequent_trees(trees, levels=11).axes
+    assert len(lines_of(panels[0]).get_segments()) == lines
 
 
 def test_couplings_at_midrise_levels_are_the_middles_of_bins():
     trees = dictionary(2, [[0, 3], [0, 3]], [0, 0])
-    panel, _ = viz.most_frequent_trees(trees, 4, mode="midrise").axes
-    assert panel.collections[0].get_linewidths() == [0.5 + 3.5 * 0.875]
+    panel, *_ = viz.most_frequent_trees(trees, 4, mode="midrise").axes
+    assert lines_of(panel).get_linewidths() == [0.5 + 3.5 * 0.875]
     panel, _ = viz.coupling_histograms({"a": trees}, 4, mode="midrise").axes
     corners = panel.patches[0].get_xy()
     assert {*map(tuple, corners)} >= {(0.25, 1.0), (0.75, 1.0), (1.0, 1.0)}
 
 
-def test_reconstructions_stand_below_their_images(rng):
+def test_rows_of_pictures_have_names_and_titles(rng):
     images, decoded = rng.random((2, 3, 4, 4, 1))
     decoded[0, 0, 0] = 1.2
-    drawing = viz.reconstructions(images, decoded)
+    drawing = viz.picture_rows([images, decoded], ["a", "b"], [*"xyz"])
     shown = [panel.images[0].get_array() for panel in drawing.axes]
     assert len(shown) == 6
     np.testing.assert_allclose(shown[1], 255 * images[1, ..., 0], atol=0.51)
     np.testing.assert_allclose(shown[4], 255 * decoded[1, ..., 0], atol=0.51)
     assert shown[3][0, 0] == 255
+    assert [drawing.axes[k].get_ylabel() for k in (0, 3)] == ["a", "b"]
+    assert [panel.get_title() for panel in drawing.axes[:3]] == [*"xyz"]
     with pytest.raises(ValueError, match="must have the same shape"):
-        viz.reconstructions(images, decoded[:2])
+        viz.picture_rows([images, decoded[:2]], ["a", "b"])
 
 
 @pytest.mark.parametrize("name", ["keys.v1", "keys.v1.png"])
@@ -249,6 +257,12 @@ def test_entropy_is_left_and_red_accuracy_right_blue_and_dashed():
     assert line.get_linestyle() == "--"
     assert left.get_xlabel() == "sparsity (%)"
     assert left.get_ylim()[0] < 0 and left.get_ylim()[1] > 4.1
+
+
+def test_no_axis_goes_beyond_all_images():
+    rows = epochs_of(3, model="A", test_accuracy_quantized=1.0)
+    panels = viz.tradeoff(rows).axes[1], viz.curves(rows).axes[0]
+    assert [panel.get_ylim() for panel in panels] == [(99.5, 100.0)] * 2
 
 
 def test_epochs_count_from_one_and_models_have_panels():

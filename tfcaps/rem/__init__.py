@@ -14,7 +14,7 @@ from tfcaps.rem.evaluation.keypoints import Keypoints as Keypoints
 from tfcaps.rem.evaluation.keypoints import keypoints
 from tfcaps.rem.evaluation.levels import levels_curve, lowest_levels
 from tfcaps.rem.evaluation.named_parts import NamedParts as NamedParts
-from tfcaps.rem.evaluation.named_parts import named_parts
+from tfcaps.rem.evaluation.named_parts import PartMasks, named_parts
 from tfcaps.rem.evaluation.pixels import (
     PixelFaithfulness as PixelFaithfulness,
 )
@@ -30,12 +30,11 @@ from tfcaps.rem.parse.couplings import (
     quantize_couplings,
 )
 from tfcaps.rem.parse.dictionary import CouplingDictionary
+from tfcaps.rem.parse.parse_tree import ParseTree as ParseTree
 from tfcaps.rem.parse.receptive_fields import ReceptiveFields as ReceptiveFields
 from tfcaps.rem.parse.receptive_fields import receptive_fields
 from tfcaps.rem.parse.records import tree_records
-from tfcaps.rem.parse.trees import Edge as Edge
-from tfcaps.rem.parse.trees import ParseTree as ParseTree
-from tfcaps.rem.parse.trees import Trees, iter_trees, trees
+from tfcaps.rem.parse.trees import Trees, trees
 from tfcaps.rem.pruning.iterative import prune_iteratively
 from tfcaps.rem.pruning.keep_zeros import keep_zeros
 from tfcaps.rem.pruning.masks import sparsity
@@ -53,6 +52,7 @@ from tfcaps.rem.sharpness import SharpnessSchedule
 # Types of results can be imported too, such as `tfcaps.rem.Report`.
 __all__ = [
     "CouplingDictionary",
+    "PartMasks",
     "Prune",
     "SharpnessSchedule",
     "Trees",
@@ -66,7 +66,6 @@ __all__ = [
     "explain",
     "explanation",
     "faithfulness",
-    "iter_trees",
     "keep_zeros",
     "keypoints",
     "levels_curve",

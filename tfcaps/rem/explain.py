@@ -50,16 +50,20 @@ class Explanation:
     type_names: Sequence[str] | None = None
     labels: Sequence[int | None] | None = None
 
-    def draw(
-        self,
-        names: Sequence[str] | None = None,
-        aspects: Sequence[float] | None = None,
-    ) -> list[Any]:
+    @property
+    def aspects(self) -> list[float]:
+        """Height of the pixels of each image by their width, in its file."""
+        rows, columns = self.images.shape[1:3]
+        return [
+            record["height"] / rows * columns / record["width"]
+            for record in self.records
+        ]
+
+    def draw(self, names: Sequence[str] | None = None) -> list[Any]:
         """Returns a `tfcaps.viz.Drawing` of each image, see `viz.named_tree`.
 
         Args:
             names: What the images are called. Defaults to `None`.
-            aspects: Heights of their pixels by widths. Defaults to `None`, 1.
 
         Raises:
             ImportError: Without matplotlib.
@@ -83,7 +87,7 @@ class Explanation:
                 parts=self.parts,
                 label=None if self.labels is None else self.labels[k],
                 name="this image" if names is None else names[k],
-                aspect=1.0 if aspects is None else aspects[k],
+                aspect=self.aspects[k],
             )
             drawings.append(drawing)
         return drawings
@@ -146,6 +150,7 @@ def explain(
     labels: Sequence[int | None] | None = None,
     class_names: Sequence[str] | None = None,
     type_names: Sequence[str] | None = None,
+    sizes: ArrayLike | None = None,
 ) -> Explanation:
     """Explains why a network names images as it does.
 
@@ -164,6 +169,8 @@ def explain(
             `None`.
         class_names: Names of the classes. Defaults to their numbers.
         type_names: Names of the types. Defaults to "type 3".
+        sizes: Rows and columns of the file of each image, `[n, 2]`, as in
+            `tree_records`. Defaults to those of the images.
 
     Raises:
         ValueError: If there is not one tree or label for each image, or as in
@@ -181,7 +188,7 @@ def explain(
     model = encoder(model)
     if trees is None:
         trees = trees_of(model, images, couplings=False)
-    images = trees.own(images)
+    images = trees.match(images)
     if labels is not None and len(labels) != len(images):
         raise ValueError(
             "There must be one label for each image. Received: "
@@ -194,6 +201,7 @@ def explain(
         class_names=class_names,
         type_names=type_names,
         blueprints=shifts,
+        sizes=sizes,
     )
     if parts is None and trees.has_places and trees.in_tree.any():
         parts = part_pictures(images, trees)

@@ -167,7 +167,7 @@ def part_pictures(
         ValueError: If there is not one tree for each image, the children have
             no places, `window` is no odd number above 0, or `count` is below 1.
     """
-    images = trees.own(images)
+    images = trees.match(images)
     if window is None:
         window = min(images.shape[1:3]) // 6 * 2 + 1
     check_positive(window=window, count=count)

@@ -9,11 +9,28 @@ from typing import Any, ClassVar
 
 from tfcaps.files import write_atomically
 
+# The name of a measure, and what it is; `None` of one that is not known.
+Row = tuple[str, str | None]
+
 
 class Result:
-    """The base of dataclasses of measures, and of properties that are told."""
+    """The base of dataclasses of measures.
+
+    Attributes:
+        told: Names of properties that `to_dict` has beside the fields.
+        rows: The table that is printed, see `tfcaps.rem.evaluation.words`.
+        verdict: What it says in sentences, printed below the table.
+    """
 
     told: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def rows(self) -> list[Row]:
+        raise NotImplementedError
+
+    @property
+    def verdict(self) -> str:
+        return ""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all measures, ready for JSON."""
@@ -33,8 +50,11 @@ class Result:
             json.dump(self.to_dict(), file, indent=2)
             file.write("\n")
 
+    def __str__(self) -> str:
+        return "\n".join([*lines_of(self.rows), "", self.verdict]).rstrip()
 
-def lines_of(rows: Iterable[tuple[str, str | None]]) -> list[str]:
+
+def lines_of(rows: Iterable[Row]) -> list[str]:
     """Returns a line for each name and value, but for values of `None`."""
     known = [(name, value) for name, value in rows if value is not None]
     width = max(len(name) for name, _ in known)

@@ -22,7 +22,7 @@ from tfcaps.viz.dictionary import (
 from tfcaps.viz.drawing import Drawing
 from tfcaps.viz.named_tree import named_tree
 from tfcaps.viz.parse_tree import parse_tree
-from tfcaps.viz.reconstructions import perturbations, reconstructions
+from tfcaps.viz.pictures import picture_rows
 from tfcaps.viz.report import Section, write_report
 from tfcaps.viz.saliency import saliency
 from tfcaps.viz.tree_fields import tree_fields
@@ -36,8 +36,7 @@ __all__ = [
     "most_frequent_trees",
     "named_tree",
     "parse_tree",
-    "perturbations",
-    "reconstructions",
+    "picture_rows",
     "saliency",
     "tradeoff",
     "tree_fields",

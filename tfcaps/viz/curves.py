@@ -15,7 +15,6 @@ from tfcaps.viz.drawing import (
     from_zero,
     in_lines,
     in_rows,
-    rows_of,
     with_our_look,
 )
 from tfcaps.viz.letters import drawable
@@ -31,6 +30,7 @@ _PANELS = {
     "t_score": ("T-score", 1.0),
     "sparsity": ("sparsity (%)", 100.0),
 }
+_SIDE_BY_SIDE = 3  # panels of curves
 # What can stand below: label, factor and offset of the record's number.
 _AXES = {
     "sparsity": ("sparsity (%)", 100.0, 0.0),
@@ -55,16 +55,17 @@ def curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
         ValueError: If no record has a measure.
     """
     rows = list(records)
-    measured = {f: t for f, t in _PANELS.items() if _has(rows, f)}
-    if not measured:
+    fields = [f for f in _PANELS if any(r.get(f) is not None for r in rows)]
+    if not fields:
         raise ValueError(f"No record has one of {', '.join(_PANELS)}.")
-    page, panels = in_rows(len(measured), 9.0, 0.2, 2.4, most=3, grid=True)
+    page, panels = in_rows(
+        len(fields), 9.0, 0.2, 2.4, most=_SIDE_BY_SIDE, grid=True
+    )
     names = list(dict.fromkeys(row["model"] for row in rows))
     lines = {}
-    for panel, (field, (title, factor)) in zip(
-        panels, measured.items(), strict=True
-    ):
-        highest = 0.0
+    for panel, field in zip(panels, fields, strict=True):
+        title, factor = _PANELS[field]
+        values = []
         for index, name in enumerate(names):
             points = [
                 (row["epoch"] + 1, factor * row[field])
@@ -72,7 +73,7 @@ def curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
                 if row["model"] == name and row.get(field) is not None
             ]
             if points:
-                highest = max(highest, *(value for _, value in points))
+                values += [value for _, value in points]
                 (lines[name],) = panel.plot(
                     *zip(*points, strict=True),
                     color=colour(index),
@@ -82,18 +83,19 @@ def curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
                 )
         panel.set_title(title)
         panel.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
-        if "accuracy" not in field:
-            from_zero(panel, highest)
+        if "accuracy" in field:
+            _limit_accuracy(panel, min(values), max(values))
+        else:
+            from_zero(panel, max(values))
         panel.set_xlabel("epoch")
     handles = list(lines.values())
     page.legend(handles=handles, loc="outside upper right", ncols=3)
-    page.cut([page.legends])
-    page.cut_grid(rows_of(panels, 3))
+    rows_of_panels = (
+        [[panel] for panel in panels[k : k + _SIDE_BY_SIDE]]
+        for k in range(0, len(panels), _SIDE_BY_SIDE)
+    )
+    page.cut([page.legends], *rows_of_panels)
     return page
-
-
-def _has(rows: Iterable[Mapping[str, Any]], field: str) -> bool:
-    return any(row.get(field) is not None for row in rows)
 
 
 @with_our_look
@@ -136,32 +138,33 @@ def tradeoff(
     width = 4.6 * len(models) + 0.6
     page, [panels] = figure(width, 3.6, 1, len(models), grid=True, sharey=True)
     rights = [panel.twinx() for panel in panels]
-    for panel, right, (name, (places, bits, percent)) in zip(
-        panels, rights, models.items(), strict=True
-    ):
+    _, bits, percent = np.concatenate([*models.values()], axis=1)
+    for panel, right, name in zip(panels, rights, models, strict=True):
+        places, *values = models[name]
         panel.set_title(in_lines(name))
-        lines = [
-            *panel.plot(places, bits, ".-", color=_ENTROPY, label="entropy"),
-            *right.plot(places, percent, ".--", color=_ACCURACY),
-        ]
-        lines[1].set_label("accuracy")
-        for axes, tint, title in (
-            (panel, _ENTROPY, "entropy (bits)"),
-            (right, _ACCURACY, "accuracy (%)"),
+        for axes, tint, title, style, y in (
+            (panel, _ENTROPY, "entropy (bits)", ".-", values[0]),
+            (right, _ACCURACY, "accuracy (%)", ".--", values[1]),
         ):
+            # Points on the border are whole.
+            axes.plot(places, y, style, color=tint, clip_on=False)
+            axes.lines[0].set_label(title.split()[0])
             axes.tick_params(axis="y", colors=tint, labelleft=axes is panel)
             axes.set_ylabel(title, color=tint)
         _label(panel, x, places)
-    points = np.concatenate([found.T for found in models.values()])
-    from_zero(panels[0], points[:, 1].max())
-    low, high = points[:, 2].min(), points[:, 2].max()
-    room = max(0.06 * (high - low), 0.5)
-    for right in rights:
-        right.set_ylim(low - room, high + room)
-    page.legend(handles=lines, loc="outside upper right", ncols=2)
-    page.cut([page.legends])
-    page.cut_grid([[[*pair] for pair in zip(panels, rights, strict=True)]])
+        _limit_accuracy(right, percent.min(), percent.max())
+    from_zero(panels[0], bits.max())
+    handles = [panels[0].lines[0], rights[0].lines[0]]
+    page.legend(handles=handles, loc="outside upper right", ncols=2)
+    pairs = [[*pair] for pair in zip(panels, rights, strict=True)]
+    page.cut([page.legends], pairs)
     return page
+
+
+def _limit_accuracy(panel: Axes, low: float, high: float) -> None:
+    """Leaves room along the lines, but none beyond 100 %."""
+    room = max(0.06 * (high - low), 0.5)
+    panel.set_ylim(max(low - room, 0.0), min(high + room, 100.0))
 
 
 def _points(records: Iterable[Mapping[str, Any]], x: str) -> dict[str, Array]:

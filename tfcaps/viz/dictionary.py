@@ -5,26 +5,23 @@ from typing import Any
 
 import numpy as np
 from keras import ops
-from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogFormatter
 from numpy.typing import NDArray
 
 from tfcaps.ops import dequantize, quantize
-from tfcaps.rem import CouplingDictionary
+from tfcaps.rem import CouplingDictionary, ParseTree
 from tfcaps.viz.drawing import (
     Drawing,
     class_labels,
     colour,
-    draw_lines,
-    draw_name,
     figure,
     in_lines,
     in_rows,
-    rows_of,
     with_our_look,
 )
 from tfcaps.viz.letters import drawable
+from tfcaps.viz.parse_tree import draw_trees
 
 # Children from which a logarithmic axis shows more than a linear one.
 _MANY = 50
@@ -146,10 +143,9 @@ def most_frequent_trees(
 ) -> Drawing:
     """Draws each class's most frequent key as a tree of two layers.
 
-    The class is the upper node, its children the lower ones in the order of the
-    key. A child is connected if its coupling exceeds the rounded threshold, as
-    in the REM paper; the line's width is the coupling.
-    Children that are not in the tree are drawn hollow.
+    The children stand in the order of the key. A child is connected if its
+    coupling exceeds the rounded threshold, as in the REM paper; its colour, and
+    the width of its line, are the coupling.
 
     Args:
         trees: Dictionary of a model.
@@ -161,50 +157,22 @@ def most_frequent_trees(
 
     Returns:
         A figure with a panel for each class, titled with the share of the
-        class's samples that have this very tree.
+        class's samples that have this very tree; see `parse_tree`.
     """
-    labels = class_labels(class_names, trees.num_classes)
-    page, panels = in_rows(trees.num_classes, 10.0, 0.6, 1.9)
-    if threshold is None:
-        threshold = 1 / trees.num_classes
-    for j, panel in enumerate(panels):
-        panel.set_axis_off()
-        counts = trees.counts(j)
-        key = trees.keys(j)[:1].ravel()
-        couplings = ops.convert_to_numpy(dequantize(key, levels, mode=mode))
-        inside = key > int(quantize(threshold, levels, mode=mode))
-        title = f"{labels[j]}: never predicted"
+    classes = trees.num_classes
+    least = 1 / classes if threshold is None else threshold
+    titles, shown = [], []
+    for j in range(classes):
+        counts, key = trees.counts(j), trees.keys(j)[:1].ravel()
+        towards = np.zeros(trees.key_length)
+        titles.append("never predicted")
         if counts:
-            _draw_tree(panel, couplings, inside, labels[j])
+            values = dequantize(key, levels, mode=mode)
+            inside = key > int(quantize(least, levels, mode=mode))
+            towards = np.where(inside, ops.convert_to_numpy(values), 0.0)
             share = 100 * counts[0] / sum(counts)
-            title = f"{share:.0f} % of {sum(counts):,} samples"
-        panel.set_title(title)
-    page.cut_grid(rows_of(panels))
-    return page
-
-
-def _draw_tree(
-    panel: Axes,
-    couplings: NDArray[np.float64],
-    inside: NDArray[np.bool_],
-    name: str,
-) -> None:
-    places = np.linspace(0.0, 1.0, len(couplings))
-    starts = np.stack([places, np.zeros_like(places)], axis=1)[inside]
-    ends = np.broadcast_to([0.5, 1.0], starts.shape)
-    draw_lines(panel, starts, ends, couplings[inside])
-    panel.scatter(
-        places,
-        np.zeros_like(places),
-        s=float(np.clip(1500 / len(couplings), 2, 28)),
-        c=np.where(inside, couplings, 0.0),
-        cmap="Blues",
-        vmin=-0.2,
-        vmax=1.0,
-        edgecolors=np.where(inside, "0.3", "0.7"),
-        linewidths=0.4,
-        zorder=2,
-    )
-    draw_name(panel, 0.5, in_lines(name))
-    panel.set_xlim(-0.15, 1.15)
-    panel.set_ylim(-0.15, 1.15)
+            titles[j] = f"{share:.0f} % of {sum(counts):,} samples"
+        root = np.arange(classes) == j
+        links = np.where(root, towards[:, np.newaxis], 0.0)
+        shown.append(ParseTree((towards, root * 1.0), (j,), (links,)))
+    return draw_trees(titles, shown, None, class_names, "coupling")

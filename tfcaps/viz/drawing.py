@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgba
@@ -27,6 +26,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 
 # What the tiles of a drawing are called in its PNG file.
 TILES = "tiles"
+_ROOM = 4  # pixels around a tile
 _LINE = 20  # letters of a class's name side by side
 # Where a label may lie from its point, the best first: pixels, and x and y.
 _AWAY = (11, 18, 28, 40, 56, 76)
@@ -99,52 +99,26 @@ class Drawing(Figure):
         return path
 
     def cut(self, *rows: Sequence[Any]) -> None:
-        """Makes rows of tiles, each a box or a list of artists."""
+        """Makes tiles of rows of panels, each a box or a list of artists."""
         self.draw_without_rendering()
-        self.tiles += [[self._box(panel) for panel in row] for row in rows]
-
-    def cut_grid(self, panels: Sequence[Sequence[list[Artist]]]) -> None:
-        """Makes a tile of each panel of a grid, up to where the next begins.
-
-        A panel is a list of artists, and may be empty.
-        """
-        self.draw_without_rendering()
-        boxes = np.array(
-            [
-                [self._box(p) if p else [np.nan] * 4 for p in row]
-                for row in panels
-            ]
-        )
-        low, high = boxes[..., :2], boxes[..., 2:]
-        edges = [
-            [
-                np.nanmin(first[0]),
-                *(np.nanmax(last[:-1], 1) + np.nanmin(first[1:], 1)) / 2,
-                np.nanmax(last[-1]),
-            ]
-            for first, last in (
-                (low[..., 0].T, high[..., 0].T),
-                (low[..., 1], high[..., 1]),
-            )
-        ]
-        across, down = ([int(edge) for edge in one] for one in edges)
-        self.tiles += [
-            [
-                [across[k], down[r], across[k + 1], down[r + 1]]
-                for k, panel in enumerate(row)
-                if panel
-            ]
-            for r, row in enumerate(panels)
-        ]
-
-    def _box(self, panel: Any) -> list[int]:
         wide, high = self.canvas.get_width_height()
-        if isinstance(panel, list):
-            boxes = [artist.get_tightbbox() for artist in panel]
-            panel = Bbox.union(boxes).padded(4)
-        box = panel.x0, high - panel.y1, panel.x1, high - panel.y0
-        corners = np.clip(np.rint(box).astype(int), 0, [wide, high] * 2)
-        return list(corners.tolist())
+        for row in rows:
+            boxes = [
+                Bbox.union([artist.get_tightbbox() for artist in panel])
+                if isinstance(panel, list)
+                else panel
+                for panel in row
+            ]
+            # The tiles of a row are equally high.
+            whole = Bbox.union(boxes).padded(_ROOM)
+            down = high - whole.y1, high - whole.y0
+            tiles = [
+                (box.x0 - _ROOM, down[0], box.x1 + _ROOM, down[1])
+                for box in boxes
+            ]
+            limits = [wide, high] * 2
+            pixels = np.clip(np.rint(tiles).astype(int), 0, limits)
+            self.tiles.append(pixels.tolist())
 
 
 def colour(index: int) -> str:
@@ -190,25 +164,10 @@ def in_rows(
     return page, list(panels.ravel()[:count])
 
 
-def rows_of(panels: Sequence[Axes], most: int = 5) -> list[list[list[Artist]]]:
-    """Returns the panels of `in_rows` as `Drawing.cut_grid` takes them."""
-    columns = min(len(panels), most)
-    cells: list[list[Artist]] = [[panel] for panel in panels]
-    cells += [[]] * (-len(cells) % columns)
-    return [cells[k : k + columns] for k in range(0, len(cells), columns)]
-
-
 def from_zero(panel: Axes, most: float) -> None:
     """Sets limits from 0 to the most, with room for lines along them."""
     most = most if most > 0 else 1.0
     panel.set_ylim(-0.04 * most, 1.06 * most)
-
-
-def show_rows(panels: Any, images: Any) -> None:
-    """Draws rows of images in [0, 1] into panels."""
-    for row, shown in zip(panels, images, strict=True):
-        for panel, image in zip(row, shown, strict=True):
-            show(panel, picture(np.clip(image, 0, 1)))
 
 
 def draw_lines(
@@ -230,13 +189,6 @@ def draw_lines(
         zorder=1,
     )
     panel.add_collection(lines)
-
-
-def draw_name(panel: Axes, x: float, name: str, y: float = 1.0) -> None:
-    """Draws the node of a class, in a frame."""
-    frame = {"boxstyle": "round", "fc": "w", "ec": "0.3", "lw": 0.8}
-    place: Any = {"ha": "center", "va": "center", "zorder": 3}
-    panel.text(x, y, name, fontsize=9, weight="bold", bbox=frame, **place)
 
 
 def class_labels(

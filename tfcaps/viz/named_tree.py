@@ -175,18 +175,15 @@ class _Shown(NamedTuple):
 
 def _choose(tree: Trees, types: Sequence[str]) -> _Shown:
     """Returns the children that are drawn, the strongest first."""
-    active, inside = tree.activations[0], tree.in_tree[0]
-    places = tree.places[0][:, ::-1]
-    order = np.argsort(-tree.towards[0] * active, kind="stable")
-    leaves = order[inside[order]]
+    places, leaves = tree.places[0][:, ::-1], tree.strongest(0)
     outside: list[int] = []
-    taken = list(places[leaves])
-    for k in np.argsort(-active, kind="stable"):
-        if inside[k] or not tree.active[0, k]:
+    near = list(places[leaves])
+    for k in np.argsort(-tree.activations[0], kind="stable"):
+        if not tree.outside[0, k]:
             continue
-        if all(np.hypot(*(places[k] - at)) >= _APART for at in taken):
+        if all(np.hypot(*(places[k] - at)) >= _APART for at in near):
             outside.append(int(k))
-            taken.append(places[k])
+            near.append(places[k])
     return _Shown(leaves, np.array(outside, int), places, tree.types, types)
 
 

@@ -29,7 +29,7 @@ _MANY = 64
 # Lines between two layers from which on they are drawn thinner.
 _FULL_INK = 100
 _COLUMNS = 5
-_ACTIVATIONS = Normalize(0.0, 1.0)
+_SHARES = Normalize(0.0, 1.0)
 _COLORMAP = "YlOrRd"
 
 
@@ -65,8 +65,19 @@ def parse_tree(
             "There must be one image for each tree. Received: "
             f"{len(images)} images and {len(trees)} trees."
         )
+    return draw_trees([*trees], [*trees.values()], images, class_names)
+
+
+def draw_trees(
+    titles: Sequence[str],
+    trees: Sequence[ParseTree],
+    images: Sequence[Array] | Array | None,
+    class_names: Sequence[str] | None,
+    colours: str = "activation",
+) -> Drawing:
+    """Draws trees with their titles; `colours` says what these stand for."""
     columns = min(len(trees), _COLUMNS)
-    layers = max(len(tree.activations) for tree in trees.values())
+    layers = max(len(tree.activations) for tree in trees)
     heights = [0.6 + (0.6 if columns > 2 else 1.0) * max(layers - 1, 2)]
     heights += [0.8] if images is not None else []
     rows = -(-len(trees) // columns)
@@ -79,31 +90,30 @@ def parse_tree(
     )
     for panel in panels.ravel():
         panel.set_axis_off()
-    above = panels[:: len(heights)].ravel()
-    for panel, (title, tree) in zip(above, trees.items(), strict=False):
+    above = panels[:: len(heights)]
+    for panel, title, tree in zip(above.ravel(), titles, trees, strict=False):
         labels = class_labels(class_names, len(tree.activations[-1]))
         _draw(panel, tree, labels, title)
         # Below, as names of classes stand above.
         panel.set_title(in_lines(title), y=0.0, pad=0, va="top")
+    cells = [[[panel] for panel in row] for row in above]
     if images is not None:
-        for panel, image in zip(panels[1::2].ravel(), images, strict=False):
+        below = panels[1::2]
+        for panel, image in zip(below.ravel(), images, strict=False):
             show(panel, picture(image))
+        for row, others in zip(cells, below, strict=True):
+            for cell, panel in zip(row, others, strict=True):
+                cell.append(panel)
     bar = page.colorbar(
-        ScalarMappable(_ACTIVATIONS, _COLORMAP),
+        ScalarMappable(_SHARES, _COLORMAP),
         ax=panels.ravel().tolist(),
-        label="activation",
+        label=colours,
         shrink=0.6,
         aspect=30,
         pad=0.01,
         panchor=False,  # panels stay in the middle
     )
-    cells: Any = [[[panel] for panel in row] for row in panels[:: len(heights)]]
-    if images is not None:
-        for row, below in zip(cells, panels[1::2], strict=True):
-            for cell, panel in zip(row, below, strict=True):
-                cell.append(panel)
-    page.cut_grid(cells)
-    page.cut([[bar.ax]])
+    page.cut(*cells, [[bar.ax]])
     return page
 
 
@@ -112,19 +122,17 @@ def _draw(
 ) -> None:
     places = [(np.arange(len(a)) + 0.5) / len(a) for a in tree.activations]
     top = len(places) - 1
-    for layer in range(top):
+    for layer, links in enumerate(tree.links):
         # The strongest are drawn last, over the others.
-        edges = sorted(
-            (edge for edge in tree.edges if edge.layer == layer),
-            key=lambda edge: edge.coupling,
-        )
-        couplings = np.array([edge.coupling for edge in edges])
-        ink = min(1.0, _FULL_INK / max(len(edges), 1))
+        child, parent = np.nonzero(links)
+        order = np.argsort(links[child, parent], kind="stable")
+        child, parent = child[order], parent[order]
+        ink = min(1.0, _FULL_INK / max(len(order), 1))
         draw_lines(
             panel,
-            [(places[layer][edge.child], layer) for edge in edges],
-            [(places[layer + 1][edge.parent], layer + 1) for edge in edges],
-            couplings,
+            [(x, layer) for x in places[layer][child]],
+            [(x, layer + 1) for x in places[layer + 1][parent]],
+            links[child, parent],
             thin=max(ink, 0.1),
             pale=max(ink, 0.2) ** 0.5,
         )
@@ -145,7 +153,7 @@ def _draw(
             s=size,
             c=activations[reached],
             cmap=_COLORMAP,
-            norm=_ACTIVATIONS,
+            norm=_SHARES,
             edgecolors="0.3",
             linewidths=0.4 if few else 0.1,
             zorder=3,

@@ -16,7 +16,6 @@ from tfcaps.viz.drawing import (
     class_labels,
     colour,
     draw_lines,
-    draw_name,
     figure,
     in_lines,
     picture,
@@ -79,11 +78,6 @@ def tree_fields(
         ValueError: If there is not one tree, and one title, for each image, no
             image, or `most` is below 1.
     """
-    if not isinstance(trees, Trees):
-        raise ValueError(
-            "`trees` must be what `tfcaps.rem.trees` returns. Received: "
-            f"{type(trees).__name__}."
-        )
     titles = [""] * len(trees) if titles is None else titles
     if not len(images) == len(trees) == len(titles) > 0:
         raise ValueError(
@@ -96,7 +90,7 @@ def tree_fields(
     known = None if labels is None else chosen_classes(labels, len(images))
     # No wider than the largest tree, and than what is written below it.
     most = min(most, max(_FEWEST, int(trees.leaves.max(initial=0)) + 1))
-    sides = [_IMAGE, most * _SLOT]
+    wide, sides = most * _LETTERS, [_IMAGE, most * _SLOT]
     page, panels = figure(
         sum(sides) + 0.4,
         2.35 * len(trees) + 0.1,
@@ -106,20 +100,25 @@ def tree_fields(
     )
     cells = fields.regions
     for k, (left, right) in enumerate(panels):
-        image, tree = picture(images[k]), _tree(trees, k, cells)
-        aspect = 1.0 if aspects is None else aspects[k]
+        children = trees.strongest(k)
+        couplings = trees.towards[k, children].astype(np.float64)
+        types = children % cells.grid[2]
+        tints = [colour(int(t) if cells.is_local else 0) for t in types]
+        tree = _Tree(children, couplings, trees.types[children], tints, cells)
+        image, aspect = picture(images[k]), 1.0
+        if aspects is not None:
+            aspect = aspects[k]
         show(left, image, aspect)
         if known is not None:
             left.set_title(in_lines(names[known[k]]))
         if cells.is_local:
             _draw_outlines(left, image, tree, most)
-        wide = most * _LETTERS
         title = textwrap.wrap(drawable(titles[k], 4 * wide, empty=""), wide)
         right.set_title("\n".join(title[:3]), loc="left")
         _draw_tree(right, image, tree, names[trees.predicted[k]], most, aspect)
-        told = textwrap.fill(_sentence(len(tree.children), fields), wide)
-        right.text(0, -0.6, told, va="top", fontsize=7.5, color="0.3")
-    page.cut_grid([[[left], [right]] for left, right in panels])
+        text = textwrap.fill(_sentence(len(children), fields), wide)
+        right.text(0, -0.6, text, va="top", fontsize=7.5, color="0.3")
+    page.cut(*([[left], [right]] for left, right in panels))
     return page
 
 
@@ -131,17 +130,6 @@ class _Tree(NamedTuple):
     types: Array
     colours: list[str]
     fields: ReceptiveFields
-
-
-def _tree(trees: Trees, k: int, fields: ReceptiveFields) -> _Tree:
-    """Returns the tree of an image, by coupling times activation."""
-    strength = trees.towards[k].astype(np.float64) * trees.activations[k]
-    order = np.argsort(-strength, kind="stable")
-    children = order[trees.in_tree[k][order]]
-    types = children % fields.grid[2]
-    tints = [colour(int(t) if fields.is_local else 0) for t in types]
-    couplings = trees.towards[k, children].astype(np.float64)
-    return _Tree(children, couplings, types, tints, fields)
 
 
 def _draw_outlines(panel: Axes, image: Array, tree: _Tree, most: int) -> None:
@@ -204,7 +192,9 @@ def _draw_tree(
     tips = np.array([(start + 0.5, end) for start in starts]).reshape(-1, 2)
     root = np.broadcast_to([middle, _CLASS], tips.shape)
     draw_lines(panel, tips, root, couplings, hue="0.25")
-    draw_name(panel, middle, name, _CLASS)
+    frame = {"boxstyle": "round", "fc": "w", "ec": "0.3", "lw": 0.8}
+    style: Any = {"ha": "center", "va": "center", "zorder": 3, "bbox": frame}
+    panel.text(middle, _CLASS, name, fontsize=9, weight="bold", **style)
     kind = "child" if tree.fields.grid[:2] == (1, 1) else "type"
     for k, start in enumerate(starts):
         tint = tree.colours[k]
@@ -216,7 +206,7 @@ def _draw_tree(
             panel.scatter(start + 0.5, 0.5, s=90, c=tint, zorder=2)
         below = -0.06 if is_local else 0.25  # a part, or a dot
         text = f"{kind} {tree.types[k]}\n{couplings[k]:.2f}"
-        style: Any = {"ha": "center", "va": "top", "fontsize": 7.5}
+        style = {"ha": "center", "va": "top", "fontsize": 7.5}
         panel.text(start + 0.5, below, text, color=tint, **style)
     if len(tree.children) > shown:
         text = f"and {len(tree.children) - shown:,}\nmore"

@@ -60,7 +60,7 @@ def load(
         make: Callable[..., Data] = getattr(module, function)
         data = make(data_dir=data_dir, validation=validation, **options)
     elif name not in SOURCES and name and own.is_listed(path):
-        data = own.pictures(path, resize, validation, skip_broken=skip_broken)
+        data = own.load(path, resize, validation, skip_broken=skip_broken)
     else:
         if path.suffix == ".npz":
             data = own.npz(path)

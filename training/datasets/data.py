@@ -6,8 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from cli import UserError
-from training import images as pixels
-from training.images import Array, Images, Rows, Split
+from training.images import (
+    Array,
+    Images,
+    Rows,
+    Split,
+    centre_crop,
+    resize,
+    size_text,
+)
 
 # Images and labels of a file, before `checked`.
 Arrays = tuple[Array, Array]
@@ -130,9 +137,7 @@ class Data:
         Masks are those of the images' own size, and are left out.
         """
         return self._each(
-            lambda split: split.with_pixels(
-                pixels.resize(split.images.pixels, size)
-            )
+            lambda split: split.with_pixels(resize(split.images.pixels, size))
         )
 
     def centre_cropped(self, size: int) -> "Data":
@@ -142,7 +147,7 @@ class Data:
         """
         cut = self._each(
             lambda split: split.with_pixels(
-                pixels.centre_crop(split.images.pixels, size)
+                centre_crop(split.images.pixels, size)
             )
         )
         return dataclasses.replace(cut, train=self.train)
@@ -192,18 +197,11 @@ def drawn(
     return generate
 
 
-def hold_out(
-    images: Array, labels: Array, share: float
-) -> tuple[Arrays, Arrays]:
-    """Splits off the same share of each class, the same at every call."""
-    kept, held = held_out(labels, share)
-    return (images[kept], labels[kept]), (images[held], labels[held])
-
-
 def held_out(labels: Array, share: float) -> tuple[Array, Array]:
-    """Returns which images `hold_out` keeps, and which it splits off.
+    """Returns which images are kept, and which are split off.
 
-    A class gives at least one image and keeps at least one.
+    It is the same share of each class, the same images at every call; a class
+    gives at least one image and keeps at least one.
     """
     order = np.random.default_rng(0).permutation(len(labels))
     by_class = [order[labels[order] == j] for j in np.unique(labels)]
@@ -255,7 +253,7 @@ def checked(
         if images.shape[1:] != first:
             raise UserError(
                 f"{name}: training images are {'x'.join(map(str, first))}, "
-                f"{title} images {pixels.size(images[0])}; they must have one "
+                f"{title} images {size_text(images[0])}; they must have one "
                 "shape."
             )
     known, tested = splits.pop("training"), splits.pop("test")

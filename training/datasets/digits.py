@@ -3,7 +3,7 @@
 import numpy as np
 
 from cli import check_installed
-from training.datasets.data import Data, checked, hold_out
+from training.datasets.data import Data, checked, held_out
 
 _TEST_SHARE = 0.5  # 90 samples a class: entropies up to 6.5 bits
 
@@ -16,6 +16,8 @@ def load(data_dir: str | None = None, validation: float = 0.0) -> Data:
     digits = load_digits()
     images = (digits.images / 16.0).astype(np.float32)[..., np.newaxis]
     labels = digits.target.astype(np.int64)
-    train, test = hold_out(images, labels, _TEST_SHARE)
+    train, test = (
+        (images[rows], labels[rows]) for rows in held_out(labels, _TEST_SHARE)
+    )
     data = checked("digits", train, test, [str(k) for k in range(10)])
     return data.with_validation(validation)

@@ -21,16 +21,20 @@ from zipfile import BadZipFile
 import numpy as np
 
 from cli import UserError, progress
-from training import images as pixels
+from training import pictures
 from training.datasets.data import Data, checked, held_out
 from training.datasets.prepared import TEST_SHARE
-from training.images import Array, Images, Split
+from training.images import Array, Images, Split, size_text
 from training.names import as_text, existing
 
 PARTS = ("train", "validation", "test")
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 _FEWEST_SHOWN = 1000  # pictures whose reading has a progress bar
 _ONE_CLASS = "picture has one class; several labels for one are not supported."
+_BROKEN_NPZ = (
+    *(AttributeError, OSError, ValueError, EOFError, MemoryError),
+    *(BadZipFile, zlib.error),
+)
 
 
 def npz(path: Path) -> Data:
@@ -46,18 +50,12 @@ def npz(path: Path) -> Data:
                     f"it has {', '.join(names) or 'none'}."
                 )
             x_train, y_train, x_test, y_test = (arrays[n] for n in _ARRAYS)
-            return checked(
-                path.stem, (x_train, y_train), (x_test, y_test), None
-            )
     except FileNotFoundError as error:
         raise UserError(f"there is no file {path}.") from error
-    except (
-        *(AttributeError, OSError, ValueError, EOFError, MemoryError),
-        *(BadZipFile, zlib.error),
-    ) as error:
-        raise UserError(f"{path} is not a readable .npz file: {error}.") from (
-            error
-        )
+    except _BROKEN_NPZ as error:
+        message = f"{path} is not a readable .npz file: {error}."
+        raise UserError(message) from error
+    return checked(path.stem, (x_train, y_train), (x_test, y_test), None)
 
 
 # ----------------------------------------------------- which pictures there are
@@ -119,31 +117,31 @@ def is_listed(path: Path) -> bool:
 def list_pictures(path: Path) -> Listing:
     """Lists the pictures of a folder or a CSV file."""
     if not path.is_dir():
-        pictures = tuple(_of_csv(path))
-        names = {picture.label for picture in pictures}
-        return Listing(path, pictures, tuple(sorted(names)))
-    folders = [p for p in sorted(path.iterdir()) if p.is_dir()]
-    folders = [p for p in folders if not _is_hidden(p.name)]
-    found: list[Picture] = []
-    left_out = []
+        listed = tuple(_of_csv(path))
+        return Listing(path, listed, tuple(sorted({p.label for p in listed})))
+    folders = [
+        folder
+        for folder in sorted(path.iterdir())
+        if folder.is_dir() and not _is_hidden(folder.name)
+    ]
+    listed, left_out = (), []
     for folder in (path, *folders):
-        if told := pixels.unread_in(folder):
-            left_out.append(told)
+        if unread := pictures.unread_in(folder):
+            left_out.append(unread)
     for folder in folders:
-        found += [
-            Picture(file, as_text(folder.name))
-            for file in pixels.files_in(folder)
-        ]
         for deeper, inside, _ in os.walk(folder):
             inside[:] = sorted(n for n in inside if not _is_hidden(n))
-            files = pixels.files_in(Path(deeper))
-            if files and Path(deeper) != folder:
+            files = pictures.files_in(Path(deeper))
+            if Path(deeper) == folder:
+                label = as_text(folder.name)
+                listed += tuple(Picture(file, label) for file in files)
+            elif files:
                 left_out.append(
                     f"{files[0]} and what else is in {deeper}: pictures must "
                     f"stand in {folder} itself, or be listed in a CSV file."
                 )
     names = {as_text(folder.name) for folder in folders}
-    return Listing(path, tuple(found), tuple(sorted(names)), tuple(left_out))
+    return Listing(path, listed, tuple(sorted(names)), tuple(left_out))
 
 
 def _is_hidden(name: str) -> bool:
@@ -174,20 +172,18 @@ def _of_csv(path: Path) -> Iterator[Picture]:
     except FileNotFoundError as error:
         raise UserError(f"there is no file {path}.") from error
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"{path} is not UTF-8; save it as CSV in UTF-8: {error}."
-        ) from error
+        message = f"{path} is not UTF-8; save it as CSV in UTF-8: {error}."
+        raise UserError(message) from error
     except csv.Error as error:
-        raise UserError(f"{path} is not a readable CSV file: {error}.") from (
-            error
-        )
+        message = f"{path} is not a readable CSV file: {error}."
+        raise UserError(message) from error
 
 
 def _of_row(cells: Mapping[str, str], path: Path, where: str) -> Picture:
-    file, label, part = (cells[name] for name in ("file", "label", "split"))
     for name in ("file", "label", "split"):
         if not cells[name]:
             raise UserError(f"{where} has no {name}.")
+    label, part = cells["label"], cells["split"]
     if ";" in label or "|" in label:
         raise UserError(f"{where} has the labels {label!r}; a {_ONE_CLASS}")
     if part not in PARTS:
@@ -195,31 +191,29 @@ def _of_row(cells: Mapping[str, str], path: Path, where: str) -> Picture:
             f"{where} has the split {part!r}; it must be one of "
             f"{', '.join(PARTS)}."
         )
-    spelt = existing(path.parent / file)
-    return Picture(spelt, as_text(label), part, where)
+    file = existing(path.parent / cells["file"])
+    return Picture(file, as_text(label), part, where)
 
 
-def _check(found: Listing) -> None:
+def _check(listing: Listing) -> None:
     """Raises `UserError` if there are too few classes or pictures."""
-    source, is_folder = found.source, found.source.is_dir()
-    if len(found.class_names) < 2:
-        what = (
-            "folders, one of images for each class" if is_folder else "labels"
-        )
+    source, is_folder = listing.source, listing.source.is_dir()
+    if len(listing.class_names) < 2:
+        folders = "folders, one of images for each class"
         raise UserError(
-            f"{source} must have at least two {what}; it has "
-            f"{len(found.class_names)}."
+            f"{source} must have at least two "
+            f"{folders if is_folder else 'labels'}; it has "
+            f"{len(listing.class_names)}."
         )
-    counts = collections.Counter(p.label for p in found.pictures)
-    training = {p.label for p in found.pictures if p.part == "train"}
-    for name in found.class_names:
+    counts = collections.Counter(p.label for p in listing.pictures)
+    training = {p.label for p in listing.pictures if p.part == "train"}
+    for name in listing.class_names:
         place = f"{source}: the class {name!r}"
         if counts[name] < 2:
-            why = f" ({', '.join(pixels.SUFFIXES)})."
-            if found.left_out:
-                about = [t for t in found.left_out if str(source / name) in t]
-                last = (about or found.left_out)[-1]
-                why = f" besides those left out: {last}"
+            why = f" ({', '.join(pictures.SUFFIXES)})."
+            if every := listing.left_out:
+                about = [t for t in every if str(source / name) in t] or every
+                why = f" besides those left out: {about[-1]}"
             raise UserError(
                 f"{source / name if is_folder else place} must have at least "
                 f"two images; it has {counts[name]}{why}"
@@ -230,19 +224,19 @@ def _check(found: Listing) -> None:
             )
 
 
-def _unique(found: Listing, *, skip_broken: bool) -> Listing:
+def _unique(listing: Listing, *, skip_broken: bool) -> Listing:
     """Returns the listing with each picture once, by the bytes of its file.
 
     The second of a class would stand in training and test images.
     """
     by_bytes = collections.defaultdict(list)
-    for picture in found.pictures:
+    for picture in listing.pictures:
         with contextlib.suppress(OSError):
             digest = hashlib.blake2b(picture.file.read_bytes()).digest()
             by_bytes[digest].append(picture)
     sentences: dict[Picture, str] = {}
     for first, *copies in by_bytes.values():
-        if not copies or pixels.header(first.file) is None:
+        if not copies or pictures.header(first.file) is None:
             continue
         other = next((p for p in copies if p.label != first.label), None)
         if other is None:
@@ -256,7 +250,7 @@ def _unique(found: Listing, *, skip_broken: bool) -> Listing:
         if not skip_broken:
             raise UserError(f"{text} Leave one out, or both by --skip-broken.")
         sentences |= dict.fromkeys((first, *copies), text)
-    return found.without(sentences)
+    return listing.without(sentences)
 
 
 # -------------------------------------------------------------- what they show
@@ -276,21 +270,21 @@ class Survey(NamedTuple):
 def survey(path: Path) -> Survey | None:
     """Reads the headers of pictures, or returns `None` without any.
 
-    Of a folder nothing is refused here; `pictures` does that.
+    Of a folder nothing is refused here; `load` does that.
     """
     if not is_listed(path):
         return None
-    found = list_pictures(path)
-    headers = {p: pixels.header(p.file) for p in found.pictures}
+    listing = list_pictures(path)
+    headers = {p: pictures.header(p.file) for p in listing.pictures}
     sizes = {p: h.size for p, h in headers.items() if h is not None}
     if not sizes:
         return None
-    test = {found.pictures[k] for k in found.split(validation=0.0)[-1]}
+    test = {listing.pictures[k] for k in listing.split(validation=0.0)[-1]}
     training = tuple(p for p in sizes if p not in test)
     return Survey(tuple(sizes.values()), tuple(sizes), training)
 
 
-def pictures(
+def load(
     path: Path, size: int | None, validation: float, *, skip_broken: bool
 ) -> Data:
     """Loads the pictures of a folder of class folders, or of a CSV file.
@@ -298,39 +292,39 @@ def pictures(
     They get `size` rows and columns, unless they have one size. Files that
     cannot be read may be left out, see `Data.left_out`.
     """
-    found = list_pictures(path)
-    _check(found)
-    found = _unique(found, skip_broken=skip_broken)
+    listing = list_pictures(path)
+    _check(listing)
+    listing = _unique(listing, skip_broken=skip_broken)
     name = as_text(path.name if path.is_dir() else path.stem)
-    return read(found, name, size, validation, skip_broken=skip_broken)
+    return read(listing, name, size, validation, skip_broken=skip_broken)
 
 
 def read(
-    found: Listing,
+    listing: Listing,
     name: str,
     size: int | None,
     validation: float,
     *,
     skip_broken: bool = False,
 ) -> Data:
-    """Reads the pictures of a listing, see `pictures`."""
-    _check(found)
-    images, broken = _decode(found.pictures, size, skip=skip_broken)
-    found = found.without(broken)
-    _check(found)
-    labels = found.labels()
+    """Reads the pictures of a listing, see `load`."""
+    _check(listing)
+    images, broken = _decode(listing.pictures, size, skip=skip_broken)
+    listing = listing.without(broken)
+    _check(listing)
+    labels = listing.labels()
     train, held, test = (
-        (images[rows], labels[rows]) for rows in found.split(validation)
+        (images[rows], labels[rows]) for rows in listing.split(validation)
     )
     return dataclasses.replace(
-        checked(name, train, test, found.class_names),
+        checked(name, train, test, listing.class_names),
         validation=Split(Images(held[0]), held[1]),
-        left_out=found.left_out,
+        left_out=listing.left_out,
     )
 
 
 def _decode(
-    pictures: Sequence[Picture], size: int | None, *, skip: bool
+    listed: Sequence[Picture], size: int | None, *, skip: bool
 ) -> tuple[Array, dict[Picture, str]]:
     """Decodes pictures to `[n, h, w, c]`, with one channel if all are grey.
 
@@ -338,29 +332,30 @@ def _decode(
     """
     import keras
 
-    headers = [pixels.header(picture.file) for picture in pictures]
+    headers = [pictures.header(picture.file) for picture in listed]
     grey = all(header.is_grey for header in headers if header is not None)
     broken: dict[Picture, str] = {}
     images: list[Array] = []
-    shown = progress() if len(pictures) >= _FEWEST_SHOWN else 0
-    bar = keras.utils.Progbar(len(pictures), verbose=shown)
-    for picture in pictures:
+    shown = progress() if len(listed) >= _FEWEST_SHOWN else 0
+    bar = keras.utils.Progbar(len(listed), verbose=shown)
+    for picture in listed:
         bar.add(1)
         try:
-            image = pixels.read(picture.file, "L" if grey else "RGB", size)
+            image = pictures.read(picture.file, "L" if grey else "RGB", size)
         except UserError as error:
-            told = f"{picture.where}: {error}" if picture.where else str(error)
+            where = f"{picture.where}: " if picture.where else ""
+            broken[picture] = f"{where}{error}"
             if not skip:
                 raise UserError(
-                    f"{told} To leave such files out, add --skip-broken."
+                    f"{broken[picture]} To leave such files out, add "
+                    "--skip-broken."
                 ) from error
-            broken[picture] = told
             continue
         images.append(image.reshape(*image.shape[:2], -1))
         if images[-1].shape != images[0].shape:
             raise UserError(
                 f"all images must have one size: {picture} is "
-                f"{pixels.size(images[-1])}, others are "
-                f"{pixels.size(images[0])}. Choose a size by --resize."
+                f"{size_text(images[-1])}, others are "
+                f"{size_text(images[0])}. Choose a size by --resize."
             )
     return np.array(images, np.uint8), broken

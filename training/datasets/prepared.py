@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from cli import UserError, check_installed, progress
-from training import images as pixels
-from training.datasets.data import Arrays, Data, checked, hold_out
-from training.images import Array
+from training.datasets.data import Arrays, Data, checked, held_out
+from training.images import Array, resize
 
 # Share of the images held out where a source has no test split of its own.
 TEST_SHARE = 0.2
@@ -47,15 +46,18 @@ def load(name: str, data_dir: str | None, size: int | None = None) -> Data:
             f"{', '.join(features)}, not an image and a class label."
         )
     splits = builder.info.splits
-    held_out = [s for s in ("test", "validation") if s in splits]
+    tests = [name for name in ("test", "validation") if name in splits]
     if "train" not in splits:
         raise UserError(f"{name} has no split called train.")
     train = _labelled_images(builder, "train", size)
-    if held_out:
-        test = _labelled_images(builder, held_out[0], size)
+    if tests:
+        test = _labelled_images(builder, tests[0], size)
     else:
+        images, labels = train
         share = _TEST_SHARES.get(builder.name, TEST_SHARE)
-        train, test = hold_out(*train, share)
+        train, test = (
+            (images[rows], labels[rows]) for rows in held_out(labels, share)
+        )
     names = [_WORDNET.get(label, label) for label in features["label"].names]
     return checked(name, train, test, names)
 
@@ -114,7 +116,7 @@ def _labelled_images(builder: Any, split: str, size: int | None) -> Arrays:
     for example in _examples(builder, split, batch_size=None):
         image = example["image"]
         if size is not None:
-            image = pixels.resize(image[np.newaxis], size)[0]
+            image = resize(image[np.newaxis], size)[0]
         if pictures and image.shape != pictures[0].shape:
             raise UserError(
                 f"{builder.name} has images of different sizes; tfcaps needs "

@@ -8,10 +8,10 @@ import dataclasses
 from pathlib import Path
 
 from cli import UserError
-from training import images as pixels
 from training.datasets import own
 from training.datasets.data import Data
 from training.datasets.own import Listing, Picture
+from training.pictures import files_in
 
 _FOLDER = "tiny-imagenet-200"
 
@@ -32,7 +32,7 @@ def load(data_dir: str | None, validation: float = 0.0) -> Data:
         pictures = [
             Picture(path, wnid)
             for wnid in ids
-            for path in pixels.files_in(folder / "train" / wnid / "images")
+            for path in files_in(folder / "train" / wnid / "images")
         ]
         # Name of the file, class, and a box that is not needed.
         annotations = folder / "val" / "val_annotations.txt"

@@ -19,6 +19,7 @@ from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, Length, PrimaryMatrixCaps
 from tfcaps.rem.evaluation.faithfulness import chance
+from tfcaps.rem.evaluation.words import without_trees
 
 IMAGES = np.random.default_rng(3).random((20, 8, 8, 1), dtype=np.float32)
 LABELS = np.arange(20) % 3
@@ -481,13 +482,15 @@ def test_a_compact_model_has_the_measures_of_the_whole_one():
 def test_evaluate_has_faithfulness_if_asked_for():
     model = draw_weights(tiny_capsnet(), 4, class_caps=3.0)
     data = IMAGES, LABELS
-    used = rem.faithfulness(model, data)
+    trees = rem.trees(model, IMAGES)  # once
+    used = rem.faithfulness(model, data, trees=trees)
     plain = rem.evaluate(model, data)
     report = rem.evaluate(model, data, faithfulness=True)
     assert plain.faithfulness is None and report.faithfulness == used
     expected = {**plain.to_dict(), **used.to_dict(), "verdict": report.verdict}
     assert report.to_dict() == expected
-    assert report.verdict.endswith(" ".join([used.verdict, *used.further]))
+    said = " ".join([used.verdict, *(one.verdict for one in used.further)])
+    assert report.verdict.endswith(said) and str(used).endswith(said)
     assert "not trivial: " in report.verdict
     # Trivial trees are not called used.
     strong = dataclasses.replace(
@@ -500,20 +503,21 @@ def test_evaluate_has_faithfulness_if_asked_for():
     trivial = dataclasses.replace(report, whole_share=1.0, faithfulness=strong)
     assert "trees are trivial" in trivial.verdict
     assert "are used" not in trivial.verdict
-    assert strong.numbers in trivial.verdict
+    assert without_trees(strong) in trivial.verdict
     rows = [" ".join(line.split()) for line in str(report).splitlines()]
-    assert {" ".join(row) for row in used.rows()} <= {*rows}
+    assert {" ".join(row) for row in used.rows} <= {*rows}
 
 
 def test_wrong_arguments_are_errors():
     model = tiny_capsnet()
-    data = IMAGES, LABELS
+    data, trees = (IMAGES, LABELS), rem.trees(model, IMAGES[1:])
     unrouted = keras.Sequential([keras.Input((4,))])
     for network, given, settings, message in (
         (model, data, {"samples": 0}, "`samples`.* at least 1.*samples=0"),
         (model, data, {"draws": 0}, "`draws`.* of at least 1.*draws=0"),
         (model, [], {}, "The data set has no samples"),
         (unrouted, data, {}, "has no routed capsule layer"),
+        (model, data, {"trees": trees}, "20 images and 19 trees"),
     ):
         with pytest.raises(ValueError, match=message):
             rem.faithfulness(network, given, **settings)

@@ -27,6 +27,8 @@ def test_the_curve_is_that_of_evaluate_at_each_number_of_levels(images):
         for name in ("accuracy", "accuracy_quantized", "entropy_bits"):
             assert row[name] == pytest.approx(getattr(report, name)), name
     assert rows[0]["entropy_bits"] < rows[-1]["entropy_bits"]
+    beside = rem.Evaluator(model, 3, curve=(2, 5, 11)).run((images, labels))
+    assert beside.levels == 3 and beside.by_levels == rows
 
 
 def _hits(model, images, labels, levels):

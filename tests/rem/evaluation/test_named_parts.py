@@ -53,8 +53,14 @@ GIVEN = {
 RIGHT = [[(5, 5, 0), (6, 15, 1)], [(5, 6, 1), (5, 15, 0)]]
 
 
+def named(leaves, **changes):
+    """Measures trees of leaves beside the parts that are given."""
+    masks = rem.PartMasks(**{**GIVEN, **changes})
+    return rem.named_parts(trees_of(leaves), masks)
+
+
 def test_trees_that_name_their_parts():
-    found = rem.named_parts(trees_of(RIGHT), **GIVEN)
+    found = named(RIGHT)
     assert found.leaves == 2.0
     assert found.found_once == found.perfect == found.own == 1.0
     assert found.information == found.purity == 1.0
@@ -70,7 +76,7 @@ def test_trees_that_name_their_parts():
 
 def test_trees_of_one_type_do_not():
     leaves = [[(r, c, 3) for r, c, _ in each] for each in RIGHT]
-    found = rem.named_parts(trees_of(leaves), **GIVEN)
+    found = named(leaves)
     assert (found.found_once, found.information, found.purity) == (1, 0, 0.5)
     assert found.top_type == 3 and found.named is False
     assert found.verdict == (
@@ -98,7 +104,7 @@ def test_trees_of_one_type_do_not():
     ids=["few leaves", "many on each part", "one kind"],
 )
 def test_clear_types_are_not_enough(leaves, changes, once, told):
-    measured = rem.named_parts(trees_of(leaves), **{**GIVEN, **changes})
+    measured = named(leaves, **changes)
     assert measured.found_once == once
     assert measured.information == 1.0 and measured.named is False
     assert f"The trees do not name parts: {told}" in measured.verdict
@@ -109,17 +115,19 @@ def test_a_leaf_names_the_box_it_lies_in():
     boxes[0, 0, :, :12] = boxes[0, 1, :, 12:] = True
     given = {"parts": boxes, "kinds": np.array([[0, 1]]), "reach": None}
     trees = trees_of([[(2, 1, 0), (25, 25, 1), (25, 27, 1)]])
-    found = rem.named_parts(trees, **given)
+    found = rem.named_parts(trees, rem.PartMasks(**given))
     assert (found.found_once, found.own, found.parts_named) == (0.5, 1.0, 1.0)
     assert found.labelled_f1 == pytest.approx(2 * 2 / (3 + 2))
-    assert rem.named_parts(trees, **{**given, "reach": 2.5}).found_once == 0.0
-    wrong = rem.named_parts(trees, **given, type_kinds=[1, 1, -1, -1])
+    near = rem.PartMasks(**{**given, "reach": 2.5})
+    assert rem.named_parts(trees, near).found_once == 0.0
+    masks = rem.PartMasks(**given)
+    wrong = rem.named_parts(trees, masks, type_kinds=[1, 1, -1, -1])
     assert (wrong.information, wrong.parts_named) == (1.0, 0.5)
 
 
 def test_what_is_not_known_is_not_said():
     trees = trees_of(RIGHT)
-    found = rem.named_parts(trees, CENTRES)
+    found = rem.named_parts(trees, rem.PartMasks(CENTRES))
     assert found.found_once == 1.0 and found.information is None
     assert found.named is None
     assert "not known without kinds of the parts" in found.verdict
@@ -129,7 +137,7 @@ def test_what_is_not_known_is_not_said():
         "Whether the trees name parts is not known without masks: their leaves "
         "are of 2 of 4 types, 50.0 % of type 0."
     )
-    empty = rem.named_parts(trees_of([[], []]), **GIVEN)
+    empty = named([[], []])
     assert (empty.leaves, empty.found_once) == (0.0, 0.0)
     assert empty.verdict == "The trees do not name parts: they have no leaf."
 
@@ -190,13 +198,10 @@ def test_all_measures_are_those_of_a_loop(rng):
         hits += count.values()
         whole = all(n == 1 for n in count.values()) and count
         perfect += bool(whole) and len(each) == len(count)
-    found = rem.named_parts(
-        trees_of(leaves),
-        centres[:, :4],
-        centres[:, 4:],
-        kinds[:, :4],
-        kinds[:, 4:],
+    masks = rem.PartMasks(
+        centres[:, :4], centres[:, 4:], kinds[:, :4], kinds[:, 4:]
     )
+    found = rem.named_parts(trees_of(leaves), masks)
     hits = np.array(hits)
     assert found.found_once == np.mean(hits == 1)
     places = found.own, found.loose
@@ -216,16 +221,17 @@ def test_masks_have_centres_and_are_widened():
     masks[:, 0, 3:8, 3:8] = True  # its centre is (5, 5)
     masks[:, 1, 2, 2:18] = True  # (2, 9.5), wide
     leaves = [[(5, 5, 0), (2, 16, 1)], [(0, 18, 1), (9, 9, 0)]]
-    given = {**GIVEN, "parts": masks, "loose": None, "loose_kinds": None}
-    given["kinds"] = np.array([[0, 1, -1], [0, 1, -1]])
-    found = rem.named_parts(trees_of(leaves), **given)
+    kinds = np.array([[0, 1, -1], [0, 1, -1]])
+    found = named(
+        leaves, parts=masks, loose=None, loose_kinds=None, kinds=kinds
+    )
     assert found.found_once == 0.25  # the first leaf only
     assert found.own == 1.0
     assert found.table[:2] == ((2, 0, 0), (0, 2, 0))
     beside = [[(9.4, 5, 0)], [(9.6, 5, 0)]]  # rows 9 and 10, masks end at 7
-    assert rem.named_parts(trees_of(beside), masks).own == 0.5
+    assert rem.named_parts(trees_of(beside), rem.PartMasks(masks)).own == 0.5
     outside = [[(-3, 5, 0)], [(0, 22, 1)]]
-    outside = rem.named_parts(trees_of(outside), masks)
+    outside = rem.named_parts(trees_of(outside), rem.PartMasks(masks))
     assert outside.own == outside.loose == 0.0
 
 
@@ -235,7 +241,6 @@ def test_masks_have_centres_and_are_widened():
         ({"parts": CENTRES[:1]}, r"centres, \[2, parts, 2\].* \(1, 2, 2\)"),
         ({"parts": np.ones((2, 2, 9, 9))}, r"`parts` must be masks, bool"),
         ({"loose": np.ones((2, 1, 9, 9), bool)}, "of the same form"),
-        ({"parts": None}, "`loose`, `kinds` and `loose_kinds` need `parts`"),
         ({"parts": CENTRES * np.nan}, "at least one part of one image"),
         ({"kinds": np.zeros((2, 3), int)}, r"ints of the shape \(2, 2\)"),
         ({"kinds": np.zeros((2, 2))}, "Received: float64"),
@@ -245,28 +250,27 @@ def test_masks_have_centres_and_are_widened():
 )
 def test_what_does_not_fit_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
-        rem.named_parts(trees_of(RIGHT), **{**GIVEN, **changes})
+        named(RIGHT, **changes)
 
 
 def test_parts_need_trees_with_places():
     trees = trees_of(RIGHT)
     trees = dataclasses.replace(trees, places=trees.places * np.nan)
     with pytest.raises(ValueError, match="only where children have positions"):
-        rem.named_parts(trees, **GIVEN)
+        rem.named_parts(trees, rem.PartMasks(**GIVEN))
     assert rem.named_parts(trees).types_used == 2
 
 
 def test_stability_is_that_of_trees_under_noise():
     model = draw_weights(tiny_capsnet(), 4, class_caps=3.0)
-    draw = np.random.default_rng(0)
-    images = draw.random((20, 8, 8, 1), dtype=np.float32)
+    images = np.random.default_rng(0).random((20, 8, 8, 1), dtype=np.float32)
     fields = rem.receptive_fields(model).centres.reshape(-1, 2)
-    parts = np.repeat(fields[np.newaxis], 20, axis=0)
-    assert part_stability(model, images, parts, noise=0.0, reach=1) == 1.0
-    found = part_stability(model, images, parts, reach=1.0, seed=3)
-    noise = np.random.default_rng(3).normal(0, 0.2, images.shape)
+    masks = rem.PartMasks(np.repeat(fields[np.newaxis], 20, axis=0), reach=1.0)
+    trees = rem.trees(model, images)
+    found = part_stability(model, images, trees, masks)
+    noise = np.random.default_rng(0).normal(0, 0.2, images.shape)
     noisy = (images + noise.clip(-0.25, 0.25)).astype("float32")
-    trees = [rem.trees(model, x).in_tree for x in (images, noisy)]
-    before, after = (x.reshape(20, 4, 2).any(axis=-1) for x in trees)
+    both = [trees.in_tree, rem.trees(model, noisy).in_tree]
+    before, after = (x.reshape(20, 4, 2).any(axis=-1) for x in both)
     assert found == np.mean((before == after).all(axis=-1))
     assert 0.0 < found < 1.0

@@ -117,7 +117,7 @@ def test_trees_beside_the_answer_are_called_so():
 
 def test_windows_are_those_of_pixels():
     trees = rem.trees(network(), IMAGES)
-    windows = _Windows(trees, (SIDE, SIDE), 0.25, seed=0)
+    windows = _Windows(trees, (SIDE, SIDE), 0.25)
     mask = windows.mask(np.array([[5.0, 0.0], [12.5, 20.0]]))
     expected = np.zeros((SIDE, SIDE), bool)
     expected[3:8, :3] = expected[10:16, 18:23] = True
@@ -130,7 +130,7 @@ def test_windows_are_those_of_pixels():
 
 
 def test_what_takes_the_place_of_pixels():
-    fills = _fills(IMAGES, seed=0)
+    fills = _fills(IMAGES)
     assert {x.shape for x in fills.values()} == {IMAGES.shape}
     for fill, image in zip(fills["other"], IMAGES, strict=True):
         assert not np.array_equal(fill, image)

@@ -26,9 +26,9 @@ def test_keys_counts_and_entropies_are_those_of_the_reference(levels, source):
     couplings = _GOLDEN[source.format(levels)]
     codes = np.asarray(quantize(couplings, levels))
     predicted = _GOLDEN["predicted_class"]
-    trees = dictionary(codes, predicted, couplings.shape[2])
-    prefix = f"K{levels}"
     own = codes[np.arange(len(codes)), :, predicted]
+    trees = dictionary(own, predicted, couplings.shape[2])
+    prefix = f"K{levels}"
     np.testing.assert_array_equal(own + 1, _GOLDEN[f"{prefix}_key_bins"])
     for j in range(couplings.shape[2]):
         counts = _GOLDEN[f"{prefix}_counts_class{j}"]
@@ -73,19 +73,6 @@ def test_summary_is_that_over_classes():
             "normalized_entropy": [1.0, 0.0, 0.0, 1.0],
         },
     }
-
-
-def test_merged_batches_equal_the_whole(samples):
-    codes, predicted = samples
-    merged = dictionary(codes[70:], predicted[70:], 5)
-    merged.merge(dictionary(codes[:70], predicted[:70], 5))
-    merged.merge(CouplingDictionary(5))
-    whole = dictionary(codes, predicted, 5)
-    for j in range(5):
-        np.testing.assert_array_equal(merged.keys(j), whole.keys(j))
-        assert merged.counts(j) == whole.counts(j)
-    with pytest.raises(ValueError, match="can be merged"):
-        merged.merge(CouplingDictionary(4))
 
 
 def test_saved_dictionaries_load_equal(samples, tmp_path):

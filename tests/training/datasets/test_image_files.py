@@ -9,7 +9,8 @@ from PIL import Image
 from cli import UserError
 from tests import bad_files
 from tests.refusals import assert_user_error
-from training import images
+from training import pictures
+from training.images import resize
 
 RED, CLEAR = (200, 40, 40, 255), (200, 40, 40, 0)
 TURNED = Image.Exif()
@@ -25,13 +26,13 @@ def test_grey_pictures_have_no_channels(tmp_path):
     pixels = np.array([[0, 90, 255]], np.uint8)
     for suffix in ("png", "bmp", "tif", "TIFF"):
         path = saved(tmp_path / f"grey.{suffix}", Image.fromarray(pixels))
-        assert images.read(path).tolist() == pixels.tolist()
-        assert images.header(path) == images.Header((3, 1), True)
-    assert images.read(path, "RGB").shape == (1, 3, 3)
+        assert pictures.read(path).tolist() == pixels.tolist()
+        assert pictures.header(path) == pictures.Header((3, 1), True)
+    assert pictures.read(path, "RGB").shape == (1, 3, 3)
     one_bit = Image.fromarray(np.array([[True, False]]))
     for suffix in ("png", "tif"):
         path = saved(tmp_path / f"fax.{suffix}", one_bit)
-        assert images.read(path).tolist() == [[255, 0]]
+        assert pictures.read(path).tolist() == [[255, 0]]
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "P", "LA", "L"])
@@ -45,10 +46,10 @@ def test_what_is_transparent_becomes_white(tmp_path, mode):
         if mode == "P":
             clear.putpalette([200, 40, 40] * 256)
     path = saved(tmp_path / "clear.png", clear.convert(mode), **options)
-    seen = images.read(path)
+    seen = pictures.read(path)
     assert seen.shape == ((1, 2) if mode in ("LA", "L") else (1, 2, 3))
     assert (seen[0, 1] == 255).all() and (seen[0, 0] != 255).all()
-    assert images.read(path, "RGB").shape == (1, 2, 3)
+    assert pictures.read(path, "RGB").shape == (1, 2, 3)
 
 
 @pytest.mark.parametrize("suffix", ["png", "jpg", "webp", "tif"])
@@ -56,9 +57,9 @@ def test_pictures_stand_upright(tmp_path, suffix):
     pixels = np.zeros((16, 24), np.uint8)
     pixels[:8] = 250  # the upper half is bright
     path = saved(tmp_path / f"a.{suffix}", Image.fromarray(pixels), exif=TURNED)
-    upright = images.read(path, "L").astype(int)
+    upright = pictures.read(path, "L").astype(int)
     assert np.abs(upright - np.rot90(pixels, -1)).max() < 12
-    small = images.read(path, "L", 4).astype(int)
+    small = pictures.read(path, "L", 4).astype(int)
     assert small.shape == (4, 4) and (small[:, 3] > 200).all()
 
 
@@ -71,13 +72,13 @@ def test_of_an_animation_the_first_image_counts(tmp_path):
             save_all=True,
             append_images=frames[1:],
         )
-        assert np.abs(images.read(path, "L").astype(int) - 40).max() < 3
+        assert np.abs(pictures.read(path, "L").astype(int) - 40).max() < 3
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "tif"])
 def test_inks_become_colours(tmp_path, suffix):
     inks = Image.new("CMYK", (3, 2), (0, 255, 255, 0))
-    red = images.read(saved(tmp_path / f"print.{suffix}", inks))
+    red = pictures.read(saved(tmp_path / f"print.{suffix}", inks))
     assert red.shape == (2, 3, 3)
     assert red[..., 0].min() > 230 and red[..., 1:].max() < 25
 
@@ -88,20 +89,20 @@ def test_16_bits_of_grey_become_8(tmp_path, suffix):
     expected = [[0, 0, 1, 7, 8, 255]]
     picture = Image.fromarray(deep.astype(np.uint16))
     path = saved(tmp_path / f"deep.{suffix}", picture)
-    assert images.read(path).tolist() == expected
-    assert images.header(path).is_grey
-    assert images.read(path, "RGB")[..., 1].tolist() == expected
+    assert pictures.read(path).tolist() == expected
+    assert pictures.header(path).is_grey
+    assert pictures.read(path, "RGB")[..., 1].tolist() == expected
     turned = saved(tmp_path / f"turned.{suffix}", picture, exif=TURNED)
-    assert images.read(turned).tolist() == np.transpose(expected).tolist()
+    assert pictures.read(turned).tolist() == np.transpose(expected).tolist()
 
 
 def test_32_bits_that_use_16_become_8_and_others_are_refused(tmp_path):
     values = np.array([[0, 65535]], np.int32)
     path = saved(tmp_path / "deep.tif", Image.fromarray(values))
-    assert images.read(path).tolist() == [[0, 255]]
+    assert pictures.read(path).tolist() == [[0, 255]]
     for wrong in (values + 1, values - 1, values.astype(np.float32)):
         saved(path, Image.fromarray(wrong))
-        assert_user_error("deep.tif has more than 16 bits", images.read, path)
+        assert_user_error("deep.tif has more than 16 bits", pictures.read, path)
 
 
 @pytest.mark.parametrize("limit", [20, 40])
@@ -110,11 +111,11 @@ def test_pictures_with_too_many_pixels_are_refused(
 ):
     path = saved(tmp_path / "huge.png", Image.new("L", (9, 5)))
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
-    assert_user_error("huge.png has too many pixels", images.read, path)
-    assert images.header(path) is None
+    assert_user_error("huge.png has too many pixels", pictures.read, path)
+    assert pictures.header(path) is None
     monkeypatch.undo()
     bad_files.png_bomb(path)
-    assert_user_error("huge.png has too many pixels", images.read, path)
+    assert_user_error("huge.png has too many pixels", pictures.read, path)
 
 
 @pytest.mark.parametrize("suffix", ["png", "jpg", "gif", "bmp", "webp", "tif"])
@@ -129,7 +130,7 @@ def test_broken_files_get_a_sentence(tmp_path, suffix, spoil):
     path = saved(tmp_path / f"a.{suffix}", Image.fromarray(pixels))
     spoil(path)
     with pytest.raises(UserError) as refused:
-        images.read(path)
+        pictures.read(path)
     assert str(path) in str(refused.value)
 
 
@@ -140,7 +141,7 @@ def test_broken_notes_beside_the_pixels_do_no_harm(tmp_path):
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert np.abs(images.read(path).astype(int) - 90).max() < 3
+        assert np.abs(pictures.read(path).astype(int) - 90).max() < 3
 
 
 @pytest.mark.parametrize("size", [32, 100, 300])
@@ -148,6 +149,6 @@ def test_large_jpegs_are_resized_as_others(tmp_path, size):
     waves = np.sin(np.arange(1200) * size / 600)
     pixels = (127 + 100 * np.outer(waves[:900], waves)).astype(np.uint8)
     path = saved(tmp_path / "a.jpg", Image.fromarray(pixels), quality=95)
-    small = images.read(path, size=size).astype(int)
-    expected = images.resize(pixels[None, ..., None], size)[0, ..., 0]
+    small = pictures.read(path, size=size).astype(int)
+    expected = resize(pixels[None, ..., None], size)[0, ..., 0]
     assert np.abs(small - expected).max() <= 4

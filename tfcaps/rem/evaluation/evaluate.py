@@ -3,13 +3,12 @@
 import collections
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
-from numpy.typing import NDArray
 
 from tfcaps.graphs import (
     check_called_once,
@@ -20,6 +19,7 @@ from tfcaps.graphs import (
 )
 from tfcaps.ops import Tensor, check_mode, quantize
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
+from tfcaps.rem.evaluation import words
 from tfcaps.rem.evaluation.faithfulness import Faithfulness
 from tfcaps.rem.evaluation.faithfulness import (
     faithfulness as measure_faithfulness,
@@ -39,9 +39,7 @@ from tfcaps.rem.parse.couplings import (
 from tfcaps.rem.parse.dictionary import CouplingDictionary
 from tfcaps.rem.parse.trees import TreeNetwork, Trees
 from tfcaps.rem.pruning.masks import count_parameters, sparsity
-from tfcaps.rem.results import Result, lines_of, percent
-
-Array = NDArray[Any]
+from tfcaps.rem.results import Result, Row, lines_of
 
 # Below either, couplings are uniform but for noise, and trees say nothing. Too
 # strong a decay leaves 0.1 % of the codes off the uniform coupling.
@@ -50,19 +48,12 @@ TRIVIAL_T_SCORE = 0.01
 # Above it, most trees have every child: they repeat the class. That is where a
 # reward of clear couplings alone ends.
 TRIVIAL_WHOLE_SHARE = 0.5
-# Why entropy has two numbers.
-BY_PLACE = (
-    "Trees by place, the paper's key, are many where objects move, as the same "
-    "tree is another key one place further; trees by type do not count places."
-)
 # Fewer samples cannot tell whether a network has learnt anything.
 _FEWEST_SAMPLES = 30
 # Standard deviations above the most frequent class; by chance it is 1 in 100.
 _CLEARLY = 2.33
-# Results in a `Faithfulness`.
-_PARTS: Any = {"pixels": PixelFaithfulness, "saliency": SaliencyChecks}
 # Fields that `to_dict` has in another form.
-_NOT_JSON = ("dictionary", "type_dictionary", "faithfulness")
+_NOT_JSON = ("dictionary", "type_dictionary", "faithfulness", "named_parts")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,35 +176,19 @@ class Report(Result):
         The couplings are uniform but for noise, or all zero, or most trees have
         every child.
         """
-        return bool(self._why_trivial)
+        return bool(self.trivial_reason)
 
     @property
-    def _why_trivial(self) -> str:
+    def trivial_reason(self) -> str:
+        """Why: `"zero"`, `"uniform"`, `"whole"`, or `""` if they are not."""
         # Children without a vote choose no parent, however clear the others.
         clear = self.t_score_voting
         clear = self.t_score if clear is None else clear
-        routing, whole = self._in_words
-        nothing = "and the entropy says nothing"
         if [*self.levels_per_layer][-1] in self.zero_layers:
-            return (
-                f"all couplings are rounded to 0, {self.levels} levels are too "
-                "few"
-            )
+            return "zero"
         if self.nonuniform_share < TRIVIAL_SHARE or clear < TRIVIAL_T_SCORE:
-            return f"{routing}, so that there is hardly any routing {nothing}"
-        if self.whole_share > TRIVIAL_WHOLE_SHARE:
-            return f"{whole}, so that they repeat the class {nothing}"
-        return ""
-
-    @property
-    def _in_words(self) -> tuple[str, str]:
-        """How much is routed, and how many trees are whole."""
-        return (
-            f"{percent(self.nonuniform_share)} of the codes differ from the "
-            f"uniform coupling, T-score {self.t_score:.3f}",
-            f"{percent(self.whole_share)} of the samples couple every child "
-            "with their class",
-        )
+            return "uniform"
+        return "whole" if self.whole_share > TRIVIAL_WHOLE_SHARE else ""
 
     @property
     def empty(self) -> bool | None:
@@ -222,36 +197,8 @@ class Report(Result):
 
     @property
     def verdict(self) -> str:
-        """Whether the trees say anything, are used, and name parts.
-
-        The trees of a network that has learnt nothing are not judged.
-        """
-        if self.learnt is False:
-            return (
-                f"{self.accuracy_quantized:.1%} of the samples are right, and "
-                "always naming the most frequent class would be right for "
-                f"{self.majority_share:.1%}: the network has learnt nothing, "
-                "and its trees mean nothing."
-            )
-        used = self.faithfulness
-        sentences = [f"The trees are trivial: {self._why_trivial}."]
-        if not self.trivial:
-            told = "; ".join(self._in_words)
-            sentences = [f"The trees are not trivial: {told}."]
-        if used is not None and self.trivial and used.empty is False:
-            sentences.append(
-                "To silence such trees tells nothing of the routing: "
-                f"{used.numbers}."
-            )
-        elif used is not None:
-            sentences.append(used.verdict)
-        elif not self.trivial:
-            sentences.append("Whether the network uses them was not measured.")
-        if used is not None:
-            sentences += used.further
-        if self.named_parts is not None:
-            sentences.append(self.named_parts.verdict)
-        return " ".join(sentences)
+        """Whether the trees say anything, are used, and name parts."""
+        return words.report_verdict(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns everything but the keys themselves, ready for JSON."""
@@ -260,10 +207,10 @@ class Report(Result):
             for field in dataclasses.fields(self)
             if field.name not in _NOT_JSON
         }
-        if self.faithfulness is not None:
-            measures |= self.faithfulness.to_dict()
+        used = self.faithfulness
         return {
             **measures,
+            **(used.to_dict() if used else {}),
             "named_parts": self.named_parts and self.named_parts.to_dict(),
             **self.dictionary.summary(),
             **{name: getattr(self, name) for name in self.told},
@@ -281,70 +228,51 @@ class Report(Result):
         Raises:
             KeyError: If a measure is missing, as of another version.
         """
-        parts: dict[str, Any] = {"faithfulness": None, "named_parts": None}
+        used, named = None, measures["named_parts"]
         if "necessity" in measures:
-            used = _of(Faithfulness, measures)
+            known = dict(measures)
             for name, kind in _PARTS.items():
-                if used[name] is not None:
-                    used[name] = kind(**_of(kind, used[name]))
-            parts["faithfulness"] = Faithfulness(**used)
-        if measures["named_parts"] is not None:
-            named = _of(NamedParts, measures["named_parts"])
-            parts["named_parts"] = NamedParts(**named)
-        trees = {"dictionary": dictionary, "type_dictionary": type_dictionary}
-        return cls(**_of(cls, {**measures, **parts, **trees}))
+                known[name] = _read(kind, known[name])
+            used = _read(Faithfulness, known)
+        known = {
+            **measures,
+            "faithfulness": used,
+            "named_parts": _read(NamedParts, named),
+            "dictionary": dictionary,
+            "type_dictionary": type_dictionary,
+        }
+        report: Report = _read(cls, known)
+        return report
+
+    @property
+    def rows(self) -> list[Row]:
+        return words.report_rows(self)
 
     def __str__(self) -> str:
-        trees, types = self.dictionary, self.type_entropy_bits
-        never = int(np.sum(trees.num_samples == 0))
-        ceiling = f"of at most {self.ceiling_bits:.2f} bits"
-        left, adds = self.t_score_voting, self.multiply_adds
-        rows: list[tuple[str, str | None]] = [
-            ("accuracy", percent(self.accuracy, 2)),
-            ("accuracy, quantised", percent(self.accuracy_quantized, 2)),
-            ("most frequent class", percent(self.majority_share, 2)),
-            (
-                "entropy" + ", trees by place" * (types is not None),
-                f"{self.entropy_bits:.2f} {ceiling}",
-            ),
-            ("keys per class, median", f"{self.median_keys:g}"),
-            (
-                "entropy, trees by type",
-                None if types is None else f"{types:.2f} {ceiling}",
-            ),
-            ("classes never predicted", f"{never} of {trees.num_classes}"),
-            ("codes off uniform", percent(self.nonuniform_share)),
-            ("children in a tree", percent(self.strong_share)),
-            ("trees of every child", percent(self.whole_share)),
-            ("T-score", f"{self.t_score:.3f}"),
-            (
-                f"T-score of the {self.voting_children} children left",
-                None if left in (None, self.t_score) else f"{left:.3f}",
-            ),
-            ("sparsity", percent(self.sparsity)),
-            (
-                "parameters, non-zero",
-                f"{self.nonzero_parameters:,} of {self.total_parameters:,}",
-            ),
-            ("multiply-adds", f"{adds:,}" if adds else None),
-        ]
-        if self.faithfulness is not None:
-            rows += self.faithfulness.rows()
-        notes = [] if types is None else ["", BY_PLACE]
-        return "\n".join([*lines_of(rows), *notes, "", self.verdict])
+        note = [] if self.type_dictionary is None else ["", words.BY_PLACE]
+        return "\n".join([*lines_of(self.rows), *note, "", self.verdict])
 
 
-def _of(kind: Any, measures: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields of a dataclass; lists of JSON are tuples again."""
+# Results in a `Faithfulness`.
+_PARTS: Any = {"pixels": PixelFaithfulness, "saliency": SaliencyChecks}
+
+
+def _read(kind: Any, measures: Mapping[str, Any] | None) -> Any:
+    """Returns a dataclass of JSON, in which tuples are lists."""
 
     def as_tuple(value: Any) -> Any:
         return tuple(map(as_tuple, value)) if isinstance(value, list) else value
 
-    return {
-        field.name: value if field.type == list[str] else as_tuple(value)
-        for field in dataclasses.fields(kind)
-        for value in [measures[field.name]]
-    }
+    if measures is None:
+        return None
+    names = {field.name: field.type for field in dataclasses.fields(kind)}
+    return kind(
+        **{
+            name: value if "list[" in str(wanted) else as_tuple(value)
+            for name, wanted in names.items()
+            for value in [measures[name]]
+        }
+    )
 
 
 def evaluate(
@@ -406,6 +334,8 @@ class Evaluator:
         model: As in `evaluate`. Its weights may change between runs.
         levels: As in `evaluate`.
         mode: As in `evaluate`.
+        curve: Numbers of levels for `Report.by_levels`, as `levels_curve` takes
+            them. Defaults to none.
     """
 
     def __init__(
@@ -414,6 +344,7 @@ class Evaluator:
         levels: Levels = 11,
         *,
         mode: str = "midtread",
+        curve: Sequence[Levels] = (),
     ):
         routed_layers(model)  # their absence is the clearer error
         check_unquantized(model)
@@ -424,13 +355,20 @@ class Evaluator:
         names = layer_levels(layers, levels, most=256)  # keys are bytes
         # What no rounding changes is computed once.
         self._below, self._above = cut_below_rounding(self.model)
-        self._rounding = quantize_couplings(self._above, levels, mode=mode)
         self._plain = TreeNetwork(self._above, mode)
-        self._rounded = TreeNetwork(self._rounding, mode)
+        self._curve = list(curve)
+        # The first one makes the dictionaries.
+        self._levels = [levels, *(each for each in curve if each != levels)]
+        self._rounding = [
+            quantize_couplings(self._above, each, mode=mode)
+            for each in self._levels
+        ]
+        self._rounded = [TreeNetwork(each, mode) for each in self._rounding]
         self._last, self.levels_per_layer = layers[-1], names
         self.levels = names[self._last.name]
-        for part in (self._below, self._plain.model, self._rounded.model):
-            part.compile()
+        for network in (self._plain, *self._rounded):
+            network.model.compile()
+        self._below.compile()
         self.grid: tuple[int, int, int] | None = None
         if len(self._plain.grid) == 3 and math.prod(self._plain.grid[:2]) > 1:
             self.grid = self._plain.grid
@@ -441,24 +379,39 @@ class Evaluator:
         """Measures the model on a data set, see `evaluate`."""
         keep_pruned(self.model)
         check_weights(self.model.weights)
-        self._rounding.set_weights(self._above.get_weights())
+        for copy in self._rounding:
+            copy.set_weights(self._above.get_weights())
         classes = self._plain.num_classes
-        trees, types = CouplingDictionary(classes), CouplingDictionary(classes)
+        dictionaries = [CouplingDictionary(classes) for _ in self._rounded]
+        types = CouplingDictionary(classes)
         sums: dict[str, Any] = collections.defaultdict(int)
         batches, count = labelled_batches(dataset, batch_size, self.model)
         bar = keras.utils.Progbar(count, verbose=verbose, unit_name="batch")
         for images, labels in batches:
             below = keras.tree.flatten(predict(self._below, images))
-            plain, rounded = self._plain(below), self._rounded(below)
-            trees.update(rounded.codes, rounded.predicted)
+            plain = self._plain(below)
+            rounded = [network(below) for network in self._rounded]
+            for dictionary, of in zip(dictionaries, rounded, strict=True):
+                dictionary.update(of.codes, of.predicted)
             if self.grid is not None:
-                types.update(rounded.type_codes, rounded.predicted)
+                types.update(rounded[0].type_codes, rounded[0].predicted)
             for name, more in self._sums(plain, rounded, labels).items():
                 sums[name] = sums[name] + more
             bar.add(1)
         known = int(np.sum(sums["of_class"]))
         if not known:
             raise ValueError(NO_SAMPLES)
+        accuracy, *accuracies = (sums["right"] / known).tolist()
+        rows = [
+            {
+                "levels": each,
+                "accuracy": accuracy,
+                "accuracy_quantized": accuracies[k],
+                "entropy_bits": float(np.mean(dictionaries[k].entropy_bits)),
+            }
+            for each in self._curve
+            for k in [self._levels.index(each)]
+        ]
         votes, t_scores = sums["votes"] > 0, sums["t_scores"] / known
         nonzero, total = count_parameters(self.model.weights)
         try:
@@ -469,8 +422,8 @@ class Evaluator:
             levels=self.levels,
             levels_per_layer=self.levels_per_layer,
             mode=self.mode,
-            accuracy=float(sums["right"] / known),
-            accuracy_quantized=float(sums["right_rounded"] / known),
+            accuracy=accuracy,
+            accuracy_quantized=accuracies[0],
             nonuniform_share=float(sums["off_uniform"] / (known * votes.size)),
             strong_share=float(sums["leaves"] / (known * votes.size)),
             whole_share=float(sums["whole"] / known),
@@ -480,7 +433,7 @@ class Evaluator:
             zero_layers=[
                 name
                 for name, coupled in zip(
-                    self._rounded.layers, sums["coupled"], strict=True
+                    self._plain.layers, sums["coupled"], strict=True
                 )
                 if not coupled and name in self.levels_per_layer
             ],
@@ -489,27 +442,29 @@ class Evaluator:
             nonzero_parameters=nonzero,
             total_parameters=total,
             majority_share=int(sums["of_class"].max()) / known,
-            dictionary=trees,
+            dictionary=dictionaries[0],
             type_dictionary=types if self.grid else None,
             grid=self.grid,
             multiply_adds=products,
             tree_threshold=self._last.tree_threshold,
+            by_levels=rows or None,
         )
 
     def _sums(
-        self, plain: Trees, rounded: Trees, labels: Any
+        self, plain: Trees, rounded: Sequence[Trees], labels: Any
     ) -> dict[str, Any]:
         """Returns what adds up over batches, of the trees of one batch."""
-        count, children = plain.couplings.shape[2], plain.couplings.shape[1]
+        first, (children, count) = rounded[0], plain.couplings.shape[1:]
         classes = class_of_each(labels, count)
         uniform = quantize(1.0 / count, self.levels, mode=self.mode)
         scores = ops.convert_to_numpy(t_scores_of_children(plain.couplings))
-        links = (*(of for _, of in rounded.hidden), rounded.couplings)
+        links = (*(of for _, of in first.hidden), first.couplings)
         return {
             "of_class": np.bincount(classes, minlength=count),
-            "right": np.sum(plain.predicted == classes),
-            "right_rounded": np.sum(rounded.predicted == classes),
-            "off_uniform": np.sum(rounded.codes != int(uniform)),
+            "right": np.array(
+                [np.sum(of.predicted == classes) for of in (plain, *rounded)]
+            ),
+            "off_uniform": np.sum(first.codes != int(uniform)),
             "leaves": plain.leaves.sum(),
             "whole": np.sum(plain.leaves == children),
             "t_scores": scores.sum(axis=0, dtype="float64"),

@@ -13,6 +13,7 @@ from tfcaps.layers import PrimaryCaps, PrimaryMatrixCaps
 from tfcaps.ops import Tensor, check_positive, length
 from tfcaps.parts import PartCaps
 from tfcaps.rem.batches import predict
+from tfcaps.rem.evaluation import words
 from tfcaps.rem.evaluation.pixels import PixelFaithfulness, pixel_faithfulness
 from tfcaps.rem.evaluation.saliency_checks import (
     SaliencyChecks,
@@ -20,15 +21,16 @@ from tfcaps.rem.evaluation.saliency_checks import (
 )
 from tfcaps.rem.evaluation.silencing import (
     Silencer,
-    first_images,
+    images_and_trees,
     of_class,
     parts_of,
 )
 from tfcaps.rem.parse.trees import Trees
 from tfcaps.rem.parse.trees import trees as trees_of
-from tfcaps.rem.results import Result, lines_of, percent
+from tfcaps.rem.results import Result, Row
 
 Array = NDArray[Any]
+Shares = dict[str, float]
 
 # Capsules below this length for every image are silent.
 _SILENT = 0.01
@@ -56,16 +58,6 @@ MARGIN = 0.05
 LEAST_CHANCE = 0.1
 # Layers that make capsules, besides those that route.
 _CAPSULES = (PartCaps, PrimaryCaps, PrimaryMatrixCaps)
-# How a sentence about silenced children says what took their place, and what
-# becomes of images by a measure, or does not.
-_IN_PLACE = {"zero": "", "mean": " (its children at their mean poses)"}
-_IN_WORDS = {
-    "answer_changes": ("change their answer", "keep their answer"),
-    "necessity": (
-        "change their answer or halve their class",
-        "keep both their answer and half the length of their class",
-    ),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,27 +68,22 @@ class Faithfulness(Result):
     `"zero"` and `"mean"` has a measure for each replacement of silenced
     children: pose and activation 0, or their means over the images.
 
+    A measure `..._random` is the same without as many random children, out of
+    those that pruning has left an influence; `..._active` without as many
+    active children that are not in the tree, drawn at random, or all of them
+    where there are fewer, see `Trees.active`.
+
     Attributes:
         answer_changes: Share of images for which another class is the longest
             when the tree is silenced.
-        answer_changes_random: The same without as many random children, out of
-            those that pruning has left an influence.
-        answer_changes_active: The same without as many active children that are
-            not in the tree, drawn at random; without all of them where there
-            are fewer, see `Trees.active`.
         answer_changes_chance: The same by chance, if each image got the answer
             of a random one: 1 - sum(q_j^2), with the share q_j of the images
             that are named j. It is 1 - 1/J where J classes are equally
             frequent.
         shorter: Share of images whose class is less than half as long when the
             tree is silenced, whether the answer changes or not.
-        shorter_random: The same without as many random children.
-        shorter_active: The same without as many other active children.
-        necessity: Share of images whose answer changes or whose class is less
-            than half as long when the tree is silenced. Mostly the latter: see
+        necessity: Share of images of either kind. Mostly the latter: see
             `answer_changes` for whether the tree decides.
-        necessity_random: The same without as many random children.
-        necessity_active: The same without as many other active children.
         sufficiency: Share of images that keep their answer when all but the
             tree is silenced.
         sufficiency_random: The same with as many random children.
@@ -119,30 +106,30 @@ class Faithfulness(Result):
 
     told = ("same_without_tree", "empty", "verdict")
 
-    answer_changes: dict[str, float]
-    answer_changes_random: dict[str, float]
-    answer_changes_active: dict[str, float]
+    answer_changes: Shares
+    answer_changes_random: Shares
+    answer_changes_active: Shares
     answer_changes_chance: float
-    shorter: dict[str, float]
-    shorter_random: dict[str, float]
-    shorter_active: dict[str, float]
-    necessity: dict[str, float]
-    necessity_random: dict[str, float]
-    necessity_active: dict[str, float]
-    sufficiency: dict[str, float]
-    sufficiency_random: dict[str, float]
-    sufficiency_longest: dict[str, float]
+    shorter: Shares
+    shorter_random: Shares
+    shorter_active: Shares
+    necessity: Shares
+    necessity_random: Shares
+    necessity_active: Shares
+    sufficiency: Shares
+    sufficiency_random: Shares
+    sufficiency_longest: Shares
     size: float
     empty_trees: float
     class_share: float
     stability: float | None
-    silent_capsules: dict[str, float]
+    silent_capsules: Shares
     samples: int
     pixels: PixelFaithfulness | None = None
     saliency: SaliencyChecks | None = None
 
     @property
-    def same_without_tree(self) -> dict[str, float]:
+    def same_without_tree(self) -> Shares:
         """Share of images with the same answer when the tree is silenced."""
         return {name: 1.0 - x for name, x in self.answer_changes.items()}
 
@@ -165,17 +152,17 @@ class Faithfulness(Result):
 
         The latter is `""` where most answers stay. `None` if they are used.
         """
-        for name, (_, share, least) in self._judged.items():
+        for name, (_, share, least) in self.judged.items():
             if share < least:
                 return name, ""
-        for name, (measure, share, _) in self._judged.items():
-            for control, others in self._controls(measure).items():
+        for name, (measure, share, _) in self.judged.items():
+            for control, others in self.controls(measure).items():
                 if share - others[name] < MARGIN:
                     return name, control
         return None
 
     @property
-    def _judged(self) -> dict[str, tuple[str, float, float]]:
+    def judged(self) -> dict[str, tuple[str, float, float]]:
         """The measure of each replacement, its value, and the least."""
         least = LEAST_OF_CHANCE * self.answer_changes_chance
         changes, needed = self.answer_changes["zero"], self.necessity["mean"]
@@ -189,7 +176,7 @@ class Faithfulness(Result):
         """Whether most classes get shorter without trees, and answers stay."""
         return self.doubt == ("zero", "") and self.shorter["zero"] >= HALF
 
-    def _controls(self, measure: str) -> dict[str, dict[str, float]]:
+    def controls(self, measure: str) -> dict[str, Shares]:
         """Returns a measure of as many other children, by what they are."""
         return {
             "random children": getattr(self, f"{measure}_random"),
@@ -197,111 +184,33 @@ class Faithfulness(Result):
         }
 
     @property
-    def numbers(self) -> str:
-        """How many answers change without trees, by chance and in controls."""
-        others = ", ".join(
-            f"without as many {control} {percent(of_others['zero'])}"
-            for control, of_others in self._controls("answer_changes").items()
-        )
-        return (
-            f"without its tree, the answer to "
-            f"{percent(self.answer_changes['zero'])} of the images changes "
-            f"({percent(self.answer_changes['mean'])} with its children at "
-            f"their mean poses), by chance "
-            f"{percent(self.answer_changes_chance)}, {others}"
-        )
-
-    @property
-    def verdict(self) -> str:
-        """One sentence on whether the network uses its trees."""
-        if self.empty is None:
-            return (
-                "Whether the trees are used is not known: nearly all images "
-                "have the same answer, and by chance it would change for "
-                f"{percent(self.answer_changes_chance)} of them."
-            )
-        if self.doubt is None:
-            return f"The trees are used: {self.numbers}."
-        name, control = self.doubt
-        measure, share, _ = self._judged[name]
-        without = f"without its tree{_IN_PLACE[name]}"
-        goes, stays = _IN_WORDS[measure]
-        if control:
-            others = percent(self._controls(measure)[control][name])
-            return (
-                f"The trees are empty: {without}, {percent(share)} of the "
-                f"images {goes}, and without as many {control} {others}, so "
-                "that it hardly matters which children are in a tree."
-            )
-        same = f"{without}, {percent(1.0 - share)} of the images {stays}"
-        if name == "zero":
-            same += f", by chance {percent(1.0 - self.answer_changes_chance)}"
-        if self.is_redundant:
-            return (
-                f"The trees are not needed: {same}; the class of "
-                f"{percent(self.shorter[name])} is less than half as long, but "
-                "what is left is enough for the same answer."
-            )
-        return f"The trees are empty: {same}."
-
-    def rows(self) -> list[tuple[str, str | None]]:
-        """Returns the names of measures, and what they are as text."""
-        rows = [("images measured", f"{self.samples:,}")]
-        kept = {
-            "random children": self.sufficiency_random,
-            "the most active ones": self.sufficiency_longest,
-        }
-        chance = f"by chance {percent(self.answer_changes_chance)}"
-        for title, measure, controls, more in (
-            ("answer changes", "answer_changes", None, [chance]),
-            ("less than half as long", "shorter", None, []),
-            ("sufficiency", "sufficiency", kept, []),
-        ):
-            for name, share in getattr(self, measure).items():
-                others = controls or self._controls(measure)
-                told = [str(percent(share)), *more]
-                told += [
-                    f"of {control} {percent(of_others[name])}"
-                    for control, of_others in others.items()
-                ]
-                rows.append((f"{title}, {name}", ", ".join(told)))
-        silent = [
-            f"{percent(s)} of {n}" for n, s in self.silent_capsules.items()
-        ]
-        stability = "–" if self.stability is None else f"{self.stability:.3f}"
-        return [
-            *rows,
-            ("size of a tree", f"{percent(self.size)} of the children"),
-            ("images without a tree", percent(self.empty_trees)),
-            ("class share", f"{self.class_share:.3f}"),
-            ("stability", stability),
-            ("silent capsules", ", ".join(silent)),
-            *(row for part in self._parts for row in part.rows()),
-        ]
-
-    @property
-    def _parts(self) -> list[PixelFaithfulness | SaliencyChecks]:
+    def further(self) -> list[Result]:
+        """What was measured of pixels and saliency maps, if anything."""
         parts = self.pixels, self.saliency
         return [part for part in parts if part is not None]
 
     @property
-    def further(self) -> list[str]:
-        """The verdicts on pixels and on saliency maps, if there are any."""
-        return [part.verdict for part in self._parts]
+    def rows(self) -> list[Row]:
+        return words.faithfulness_rows(self)
+
+    @property
+    def verdict(self) -> str:
+        """One sentence on whether the network uses its trees."""
+        return words.faithfulness_verdict(self)
 
     def __str__(self) -> str:
-        told = " ".join([self.verdict, *self.further])
-        return "\n".join([*lines_of(self.rows()), "", told])
+        sentences = (one.verdict for one in self.further)
+        return " ".join([super().__str__(), *sentences])
 
 
 def faithfulness(
     model: keras.Model,
     dataset: Any,
     *,
+    trees: Trees | None = None,
     samples: int = 2000,
     draws: int = 5,
     pixels: bool = False,
-    seed: int = 0,
     batch_size: int = 256,
     verbose: int = 0,
 ) -> Faithfulness:
@@ -316,23 +225,25 @@ def faithfulness(
     The four shifts, whose border pixels are repeated, are those of at most 256
     images; random and active children are silenced in at most 400. The images
     stay in memory, and so do the inputs of the routed layers, `4 * i * k` bytes
-    for each image.
+    for each image. All that is random is drawn the same in each call.
 
     Args:
         model: As in `trees`.
         dataset: As in `evaluate`; labels are not looked at.
+        trees: What `tfcaps.rem.trees` returns for these images, if that is
+            known. Defaults to `None`.
         samples: Int. Measure at most this many images, the first ones, so
             shuffle data that are sorted by class. Defaults to `2000`.
         draws: Int. How many sets of random children, and of active ones, are
             drawn for each image. Defaults to `5`.
         pixels: Bool. Also replace pixels, by `pixel_faithfulness` with its
             defaults. Defaults to `False`.
-        seed: Int. Seed of all that is random. Defaults to `0`.
         batch_size: Int. Size of the batches cut from arrays. Defaults to `256`.
         verbose: 0 or 1. Show progress bars. Defaults to `0`.
 
     Raises:
-        ValueError: As in `trees`, or if a number is below 1.
+        ValueError: As in `trees`, if a number is below 1, or there is not one
+            tree for each image.
 
     References:
         - DeYoung et al., 2020, https://arxiv.org/abs/1911.03429 (sufficiency,
@@ -342,30 +253,32 @@ def faithfulness(
     """
     check_positive(samples=samples, draws=draws)
     silencer = Silencer(model)
-    images = first_images(dataset, silencer.model, samples, batch_size)
-    parts = (images[part] for part in parts_of(len(images), batch_size))
-    trees = trees_of(silencer.model, parts, couplings=False)
+    network = silencer.model
+    images, trees = images_and_trees(
+        network, dataset, trees, samples, batch_size
+    )
     inside = trees.in_tree
     before = of_class(trees.lengths, trees.predicted)
     every, some = np.arange(len(images)), _evenly(len(images), _CONTROLS)
     drawn = np.repeat(some, draws)
-    random, other, longest = _other_children(trees, some, draws, seed)
-    taken = silencer.taken(images, batch_size)
+    random, other, longest = _other_children(trees, some, draws)
+    children = silencer.children(images, batch_size)
     # Means in float64, whose result no batch size changes.
-    means = [x.mean(axis=0, dtype="float64").astype("float32") for x in taken]
+    means = [
+        x.mean(axis=0, dtype="float64").astype("float32") for x in children
+    ]
     total = 4 * len(every) + (6 * draws + 2) * len(some)
     bar = keras.utils.Progbar(total, verbose=verbose, unit_name="routing")
     step = max(batch_size, silencer.most_rows)
-
-    shares: dict[str, dict[str, float]] = collections.defaultdict(dict)
+    shares: dict[str, Shares] = collections.defaultdict(dict)
 
     def without(name: str, rows: Array, silenced: Array, which: str) -> None:
         """Adds what becomes of the answers to some images."""
         values = means if name == "mean" else None
         parts = []
         for part in parts_of(len(rows), step):
-            children = [x[rows[part]] for x in taken]
-            parts.append(silencer.silence(children, silenced[part], values))
+            some = [x[rows[part]] for x in children]
+            parts.append(silencer.silence(some, silenced[part], values))
             bar.add(len(parts[-1]))
         lengths, classes = np.concatenate(parts), trees.predicted[rows]
         changes = lengths.argmax(axis=-1) != classes
@@ -384,18 +297,16 @@ def faithfulness(
         without(name, every, ~inside, "sufficiency")
         without(name, drawn, ~random, "sufficiency_random")
         without(name, some, ~longest, "sufficiency_longest")
-    stability = None
+    stability = of_pixels = None
     if images.ndim == 4:
         few = _evenly(len(images), SHIFTED)
         stability = tree_stability(
-            silencer.model, images[few], inside[few], batch_size
+            network, images[few], inside[few], batch_size
         )
-    of_pixels = None
     if pixels:
         of_pixels = pixel_faithfulness(
-            silencer.model, images, seed=seed, verbose=verbose
+            network, images, trees=trees, verbose=verbose
         )
-    few = images[_evenly(len(images), _MAPS)]
     return Faithfulness(
         **shares,
         answer_changes_chance=chance(trees.predicted),
@@ -403,36 +314,33 @@ def faithfulness(
         empty_trees=float(np.mean(~np.any(inside, axis=-1))),
         class_share=class_share(trees.towards, trees.predicted),
         stability=stability,
-        silent_capsules=_silent_capsules(silencer.model, images, batch_size),
+        silent_capsules=_silent_capsules(network, images, batch_size),
         samples=len(images),
         pixels=of_pixels,
-        saliency=saliency_checks(silencer.model, few, seed=seed),
+        saliency=saliency_checks(network, images[_evenly(len(images), _MAPS)]),
     )
 
 
 def tree_stability(
     model: keras.Model,
     images: Array,
-    inside: Array | None = None,
+    inside: Array,
     batch_size: int = 256,
 ) -> float:
     """Returns how like trees are to those of images shifted by a pixel.
 
-    It is the mean Jaccard index over four shifts. Which children of the images
-    `[n, h, w, c]` are `inside` their trees, `[n, i]`, is looked up if `None`.
+    It is the mean Jaccard index over four shifts. Children of the images
+    `[n, h, w, c]` that are `inside` their trees are bool `[n, i]`.
     """
-    shifted = (
-        _shifted(images) if inside is not None else [images, *_shifted(images)]
-    )
+    rows, columns = images.shape[1:3]
+    padded = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)), "edge")
     batches = (
-        array[part]
-        for array in shifted
-        for part in parts_of(len(array), batch_size)
+        padded[part, top : top + rows, left : left + columns]
+        for top, left in ((2, 1), (0, 1), (1, 2), (1, 0))
+        for part in parts_of(len(images), batch_size)
     )
-    found = trees_of(model, batches, couplings=False).in_tree
-    if inside is None:
-        inside, found = found[: len(images)], found[len(images) :]
-    return jaccard(np.tile(inside, (4, 1)), found)
+    shifted = trees_of(model, batches, couplings=False)
+    return jaccard(np.tile(inside, (4, 1)), shifted.in_tree)
 
 
 def tree_lengths(
@@ -459,25 +367,15 @@ def tree_lengths(
     Raises:
         ValueError: If there is not one tree for each image, or as in `trees`.
     """
-    images = trees.own(images)
+    images = trees.match(images)
     silencer = Silencer(model)
     lengths = np.repeat(trees.lengths[:, np.newaxis], 3, axis=1)
     for part in parts_of(len(images), batch_size):
-        taken = silencer.taken(images[part], batch_size)
+        children = silencer.children(images[part], batch_size)
         inside = trees.in_tree[part]
-        lengths[part, 1] = silencer.silence(taken, inside, None)
-        lengths[part, 2] = silencer.silence(taken, ~inside, None)
+        lengths[part, 1] = silencer.silence(children, inside)
+        lengths[part, 2] = silencer.silence(children, ~inside)
     return lengths
-
-
-def _shifted(images: Array) -> list[Array]:
-    """Returns images shifted by a pixel to each side, borders repeated."""
-    rows, columns = images.shape[1:3]
-    padded = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)), "edge")
-    return [
-        padded[:, top : top + rows, left : left + columns]
-        for top, left in ((2, 1), (0, 1), (1, 2), (1, 0))
-    ]
 
 
 def _evenly(count: int, most: int) -> Array:
@@ -486,7 +384,7 @@ def _evenly(count: int, most: int) -> Array:
 
 
 def _other_children(
-    trees: Trees, some: Array, draws: int, seed: int
+    trees: Trees, some: Array, draws: int
 ) -> tuple[Array, Array, Array]:
     """Returns as many other children of some images as are in the tree.
 
@@ -498,11 +396,11 @@ def _other_children(
     sizes = np.sum(inside, axis=-1)[:, None]
     # They are drawn among those that pruning has left an influence. To
     # silence others changes nothing, and any tree would look necessary.
-    scores = np.random.default_rng(seed).random((count, draws, children))
+    scores = np.random.default_rng(0).random((count, draws, children))
     scores += ~trees.activations.any(axis=0)
     random = _places(scores[some]) < sizes[:, None]
-    others = (trees.active[some] & ~inside)[:, None]
-    scores = np.random.default_rng(seed).random(random.shape)
+    others = trees.outside[some][:, None]
+    scores = np.random.default_rng(0).random(random.shape)
     other = (_places(scores + ~others) < sizes[:, None]) & others
     longest = _places(-np.round(active, _DECIMALS)) < sizes
     random, other = (x.reshape(-1, children) for x in (random, other))

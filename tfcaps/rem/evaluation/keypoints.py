@@ -8,14 +8,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial import KDTree
 
+from tfcaps.rem.evaluation import words
 from tfcaps.rem.evaluation.named_parts import (
+    PartMasks,
     centres_of,
     check_parts,
     mutual_information,
     rand_index,
 )
 from tfcaps.rem.parse.trees import Trees
-from tfcaps.rem.results import Result, lines_of, percent
+from tfcaps.rem.results import Result, Row
 
 Array = NDArray[Any]
 
@@ -61,23 +63,9 @@ class Keypoints(Result):
     stability: float | None = None
     regression_error: float | None = None
 
-    def __str__(self) -> str:
-        return "\n".join(
-            lines_of(
-                [
-                    ("keypoints", f"{self.points:,}"),
-                    ("keypoints with a type", percent(self.covered)),
-                    ("NMI of type and part", f"{self.information:.3f}"),
-                    ("ARI of type and part", f"{self.rand_index:.3f}"),
-                    ("consistent types", percent(self.consistency)),
-                    ("stable under noise", percent(self.stability)),
-                    (
-                        "error of keypoints from centres of types",
-                        percent(self.regression_error),
-                    ),
-                ]
-            )
-        )
+    @property
+    def rows(self) -> list[Row]:
+        return words.keypoints_rows(self)
 
 
 def keypoints(
@@ -158,7 +146,7 @@ class _Seen:
 
     def __init__(self, trees: Trees, points: Any, boxes: Any):
         self.trees = trees
-        self._points = check_parts(trees, points)
+        self._points = check_parts(trees, PartMasks(points))
         self.centres = centres_of(self._points)
         self.visible = np.isfinite(self.centres[..., 0])
         if not self.visible.any():

@@ -5,20 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
 
-from tfcaps.graphs import encoder, keep_pruned, routed_layers
-from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
-from tfcaps.rem.finite import check_weights
-from tfcaps.rem.labels import class_of_each
-from tfcaps.rem.parse.couplings import (
-    Levels,
-    cut_below_rounding,
-    layer_levels,
-    quantize_couplings,
-)
-from tfcaps.rem.parse.dictionary import CouplingDictionary
-from tfcaps.rem.parse.trees import TreeNetwork
+from tfcaps.graphs import encoder, routed_layers
+from tfcaps.rem.evaluation.evaluate import Evaluator
+from tfcaps.rem.parse.couplings import Levels, layer_levels
 
 # The numbers of levels of the paper and of its released code, and some between.
 CANDIDATES = (2, 3, 5, 6, 11, 21, 51, 129)
@@ -39,17 +29,17 @@ def levels_curve(
 ) -> list[dict[str, Any]]:
     """Measures accuracy and entropy at several numbers of levels.
 
-    What lies below the first routed layer is computed once.
+    What lies below the first routed layer is computed once. An `Evaluator` with
+    a `curve` measures the same beside all else.
 
     Args:
         model: As in `evaluate`.
         dataset: As in `evaluate`.
         levels: Numbers of levels, each as in `evaluate`. Defaults to those of
             the paper's figure 7 and of its released code.
-        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`. Defaults
-            to `"midtread"`.
-        batch_size: Int. Size of the batches cut from arrays. Defaults to `256`.
-        verbose: 0 or 1. Show a progress bar. Defaults to `0`.
+        mode: As in `evaluate`.
+        batch_size: As in `evaluate`.
+        verbose: As in `evaluate`.
 
     Returns:
         A dict for each of `levels`, as `tfcaps.viz.tradeoff` takes them:
@@ -62,34 +52,10 @@ def levels_curve(
     References:
         - "Capsule Networks Do Not Need to Model Everything", figure 7
     """
-    below, plain, rounded = _networks(model, levels, mode)
-    dictionaries = [CouplingDictionary(plain.num_classes) for _ in levels]
-    right, count = np.zeros(1 + len(levels)), 0
-    batches, total = labelled_batches(dataset, batch_size, encoder(model))
-    bar = keras.utils.Progbar(total, verbose=verbose, unit_name="batch")
-    for images, labels in batches:
-        children = keras.tree.flatten(predict(below, images))
-        trees = [network(children) for network in (plain, *rounded)]
-        classes = class_of_each(labels, plain.num_classes)
-        right += [np.sum(of.predicted == classes) for of in trees]
-        count += len(classes)
-        for dictionary, of in zip(dictionaries, trees[1:], strict=True):
-            dictionary.update(of.codes, of.predicted)
-        bar.add(1)
-    if not count:
-        raise ValueError(NO_SAMPLES)
-    accuracy, *accuracies = (right / count).tolist()
-    return [
-        {
-            "levels": number,
-            "accuracy": accuracy,
-            "accuracy_quantized": quantized,
-            "entropy_bits": float(np.mean(dictionary.entropy_bits)),
-        }
-        for number, quantized, dictionary in zip(
-            levels, accuracies, dictionaries, strict=True
-        )
-    ]
+    first = levels[0] if levels and isinstance(levels[0], int) else 2
+    evaluator = Evaluator(model, first, mode=mode, curve=levels)
+    report = evaluator.run(dataset, batch_size=batch_size, verbose=verbose)
+    return report.by_levels or []
 
 
 def lowest_levels(
@@ -172,18 +138,3 @@ def lowest_levels(
             )
         )
     return tuple(chosen)
-
-
-def _networks(
-    model: keras.Model, levels: Sequence[Levels], mode: str
-) -> tuple[keras.Model, TreeNetwork, list[TreeNetwork]]:
-    """Returns what no rounding changes, and the rest: as it is, rounded."""
-    routed_layers(model)  # their absence is the clearer error
-    keep_pruned(model)
-    check_weights(model.weights)
-    below, above = cut_below_rounding(encoder(model))
-    rounded = [quantize_couplings(above, each, mode=mode) for each in levels]
-    networks = [TreeNetwork(each, mode) for each in (above, *rounded)]
-    for part in (below, *(network.model for network in networks)):
-        part.compile()
-    return below, networks[0], networks[1:]

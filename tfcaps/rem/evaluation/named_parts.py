@@ -9,23 +9,65 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
 
+from tfcaps.rem.evaluation import words
 from tfcaps.rem.parse.dictionary import entropy
 from tfcaps.rem.parse.trees import Trees
 from tfcaps.rem.parse.trees import trees as trees_of
-from tfcaps.rem.results import Result, lines_of, percent
+from tfcaps.rem.results import Result, Row, lines_of
 
 Array = NDArray[Any]
 
-# Trees name parts if both are at least so large: few leaves on few parts may
-# have clear types, and many leaves on each part name none.
-LEAST_FOUND = 0.8
-LEAST_INFORMATION = 0.8
+# Trees name parts if both are at least so large, the parts found once and the
+# NMI: few leaves on few parts may have clear types, and many leaves on each
+# part name none.
+LEAST = 0.8
 # Above it, leaves are of one type, and name nothing whatever parts there are.
 ONE_TYPE = 0.95
 _USED_SHARE = 0.01  # a type of fewer leaves is not used
 _MARGIN = 2  # pixels by which masks are widened in every direction
-_REACH = 2.5  # pixels from a centre at which a leaf finds its part
 _ON = 3.7  # pixels around a centre that are on its part, without masks
+_NOISE, _MOST_NOISE = 0.2, 0.25  # its deviation, and where it is cut off
+
+
+@dataclasses.dataclass(frozen=True)
+class PartMasks:
+    """The true parts of objects in `n` images; `masks[rows]` are some of them.
+
+    Parts are masks, bool `[n, parts, rows, columns]`, or row and column of
+    their centres in pixels, `[n, parts, 2]`, the centre of the first pixel at
+    0. A part that an image does not have is False everywhere, or NaN.
+
+    Attributes:
+        parts: The parts that the objects are made of.
+        loose: Parts that belong to no object, the same way. Defaults to `None`,
+            none.
+        kinds: The kind of each of `parts`, ints `[n, parts]`, from 0 on. Which
+            slot of its class a part fills is no kind. Defaults to `None`, not
+            known.
+        loose_kinds: Those of `loose`. Defaults to `None`, not known; then
+            leaves on loose parts tell nothing about types.
+        kind_names: What the kinds are called. Defaults to their numbers.
+        reach: Float. A leaf finds a part if it is at most so many pixels from
+            its centre; with `None` the part that it lies on, as for boxes that
+            differ in size. Defaults to `2.5`.
+    """
+
+    parts: ArrayLike
+    loose: ArrayLike | None = None
+    kinds: ArrayLike | None = None
+    loose_kinds: ArrayLike | None = None
+    kind_names: Sequence[str] | None = None
+    reach: float | None = 2.5
+
+    def __getitem__(self, rows: Any) -> "PartMasks":
+        names = ("parts", "loose", "kinds", "loose_kinds")
+        values = {name: getattr(self, name) for name in names}
+        some = {
+            name: np.asarray(value)[rows]
+            for name, value in values.items()
+            if value is not None
+        }
+        return dataclasses.replace(self, **some)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +108,7 @@ class NamedParts(Result):
     """
 
     told = ("named", "verdict")
+    least = LEAST
 
     leaves: float
     types: int
@@ -96,124 +139,61 @@ class NamedParts(Result):
         name none, whatever parts there are.
         """
         known = None not in (self.found_once, self.information)
-        return False if self._failures else known or None
+        return False if self.failures else known or None
 
     @property
-    def _failures(self) -> list[str]:
-        """Why the trees do not name parts, as far as that is known."""
+    def failures(self) -> list[str]:
+        """Why the trees do not name parts, as far as that is known.
+
+        Some of `"no leaf"`, `"one type"`, `"information"`, `"one kind"` and
+        `"found"`: the NMI is too low, or too few parts are found once.
+        """
         if self.top_type is None:
-            return ["they have no leaf"]
+            return ["no leaf"]
         failures = []
-        share = percent(self.top_type_share)
-        of_one = f"{share} of their leaves are of type {self.top_type}"
         if self.information is None:
-            if self.top_type_share > ONE_TYPE:
-                failures.append(of_one)
-        elif self.information < LEAST_INFORMATION:
-            failures.append(
-                "the type of a leaf says too little about the part under it "
-                f"(NMI {self.information:.2f}, below {LEAST_INFORMATION:.2f}); "
-                f"{of_one}"
-            )
+            failures += ["one type"] * (self.top_type_share > ONE_TYPE)
+        elif self.information < LEAST:
+            failures.append("information")
         elif sum(map(any, zip(*self.table or (), strict=True))) < 2:
-            failures.append("there are leaves on parts of one kind only")
-        if self.found_once is not None and self.found_once < LEAST_FOUND:
-            failures.append(
-                f"{percent(self.found_once)} of the parts have exactly one "
-                f"leaf, fewer than {percent(LEAST_FOUND)}"
-            )
+            failures.append("one kind")
+        if self.found_once is not None and self.found_once < LEAST:
+            failures.append("found")
         return failures
+
+    @property
+    def rows(self) -> list[Row]:
+        return words.parts_rows(self)
 
     @property
     def verdict(self) -> str:
         """One sentence on whether the trees name parts."""
-        if self._failures:
-            return f"The trees do not name parts: {'; '.join(self._failures)}."
-        if self.named:
-            return (
-                f"The trees name parts: {percent(self.found_once)} of the "
-                "parts have exactly one leaf, and its type says what is under "
-                f"it (NMI {self.information:.2f})."
-            )
-        missing = "masks" if self.found_once is None else "kinds of the parts"
-        return (
-            f"Whether the trees name parts is not known without {missing}: "
-            f"their leaves are of {self.types_used} of {self.types} types, "
-            f"{percent(self.top_type_share)} of type {self.top_type}."
-        )
+        return words.parts_verdict(self)
 
     def __str__(self) -> str:
-        nmi, ari = (
-            None if value is None else f"{value:.2f}"
-            for value in (self.information, self.rand_index)
-        )
-        lines = lines_of(
-            [
-                ("leaves of a tree", f"{self.leaves:.1f}"),
-                ("types of leaves", f"{self.types_used} of {self.types}"),
-                ("most frequent type", percent(self.top_type_share)),
-                ("sets of types in a class", f"{self.slot_bits:.2f} bits"),
-                ("parts with exactly one leaf", percent(self.found_once)),
-                ("leaves on the object's parts", percent(self.own)),
-                ("leaves on loose parts", percent(self.loose)),
-                ("trees of one leaf on each part", percent(self.perfect)),
-                ("purity of types", percent(self.purity)),
-                ("parts with their name", percent(self.parts_named)),
-                ("labelled F1 of the tree", percent(self.labelled_f1)),
-                ("hit parts stable under noise", percent(self.stability)),
-                ("NMI of type and kind", nmi),
-                ("ARI of type and kind", ari),
-            ]
-        )
-        rows: list[Any] = [("leaves of type", *(self.kind_names or ()))]
-        for number, row in enumerate(self.table or ()):
-            if any(row):
-                rows.append((number, *row))
-        if self.table is not None:
-            lines += [""] + [
-                f"{first:>14}" + "".join(f"  {text:>8}" for text in rest)
-                for first, *rest in rows
-            ]
-        return "\n".join([*lines, "", self.verdict])
+        table = [] if self.table is None else ["", *words.parts_table(self)]
+        return "\n".join([*lines_of(self.rows), *table, "", self.verdict])
 
 
 def named_parts(
     trees: Trees,
-    parts: ArrayLike | None = None,
-    loose: ArrayLike | None = None,
-    kinds: ArrayLike | None = None,
-    loose_kinds: ArrayLike | None = None,
+    masks: PartMasks | None = None,
     *,
-    kind_names: Sequence[str] | None = None,
     type_kinds: ArrayLike | None = None,
-    reach: float | None = _REACH,
 ) -> NamedParts:
     """Measures how well the types of leaves name the parts under them.
 
-    A leaf finds a part if it is at most `reach` pixels from its centre. It lies
-    on a part if it is at most 3.7 pixels from its centre or, of masks, at most
-    two pixels beside it; of several on the one whose centre is nearest.
+    A leaf finds a part if it is at most `masks.reach` pixels from its centre.
+    It lies on a part if it is at most 3.7 pixels from its centre or, of masks,
+    at most two pixels beside it; of several on the one whose centre is nearest.
 
     Args:
         trees: What `tfcaps.rem.trees` returns of `n` images.
-        parts: The object's parts: masks, bool `[n, parts, rows, columns]`, or
-            row and column of their centres in pixels, `[n, parts, 2]`, the
-            centre of the first pixel at 0. A part that an image does not have
-            is False everywhere, or NaN. Defaults to `None`, not known, of which
-            only the leaves' types are measured.
-        loose: Parts that belong to no object, the same way. Defaults to `None`,
-            none.
-        kinds: The kind of each of `parts`, ints `[n, parts]`, from 0 on. Which
-            slot of its class a part fills is no kind. Defaults to `None`, not
-            known.
-        loose_kinds: Those of `loose`. Defaults to `None`, not known; then
-            leaves on loose parts tell nothing about types.
-        kind_names: What the kinds are called. Defaults to their numbers.
+        masks: The true parts of these images. Defaults to `None`, not known, of
+            which only the leaves' types are measured.
         type_kinds: The kind that each type stands for, -1 for none, ints
             `[types]`, as was found on other images. Defaults to `None`, that on
             which most of its leaves lie.
-        reach: Float or `None`, with which a leaf finds the part it lies on, as
-            for boxes that differ in size. Defaults to `2.5`.
 
     Raises:
         ValueError: If shapes do not fit, the children have no places, a kind is
@@ -226,15 +206,10 @@ def named_parts(
     if not len(trees):
         raise ValueError("There must be a tree at least. Received: none.")
     of_types = _of_types(trees)
-    if parts is None:
-        if any(x is not None for x in (loose, kinds, loose_kinds)):
-            raise ValueError(
-                "`loose`, `kinds` and `loose_kinds` need `parts`. Received: "
-                "parts=None."
-            )
+    if masks is None:
         return of_types
-    there, hits, under = _on_parts(trees, parts, loose, reach)
-    own = np.shape(parts)[1]
+    there, hits, under = _on_parts(trees, masks)
+    own = np.shape(masks.parts)[1]
     of_object, hits = there[:, :own], hits[:, :own]
     image, child = np.nonzero(trees.in_tree)
     on_some, count = under >= 0, max(len(under), 1)
@@ -246,8 +221,8 @@ def named_parts(
         "loose": float(np.sum(under >= own) / count),
         "perfect": float(np.mean(whole)),
     }
-    if kinds is not None:
-        of_each, names = _kinds(there, own, kinds, loose_kinds, kind_names)
+    if masks.kinds is not None:
+        of_each, names = _kinds(there, own, masks)
         of_type = trees.types[child]
         table = np.zeros((trees.num_types, len(names)), np.int64)
         kind = np.where(on_some, of_each[image, under], -1)
@@ -277,43 +252,32 @@ def named_parts(
 def part_stability(
     model: keras.Model,
     images: Array,
-    parts: ArrayLike,
+    trees: Trees,
+    masks: PartMasks,
     *,
-    noise: float = 0.2,
-    most: float = 0.25,
-    reach: float | None = _REACH,
-    seed: int = 0,
     batch_size: int = 256,
 ) -> float:
     """Returns the share of images whose found parts stay the same under noise.
 
-    A part is found as in `named_parts`. The noise is drawn for each pixel from
-    a normal distribution, and cut off.
+    A part is found as in `named_parts`. The noise of each pixel is normal, of a
+    deviation of 0.2 in units of the images, and cut off at 0.25.
 
     Args:
         model: As in `trees`.
         images: Its input `[n, h, w, c]`.
-        parts: As in `named_parts`.
-        noise: Float. Standard deviation, in units of the images. Defaults to
-            `0.2`.
-        most: Float. Noise beyond it is cut off. Defaults to `0.25`.
-        reach: As in `named_parts`. Defaults to `2.5`.
-        seed: Int. Seed of the noise. Defaults to `0`.
+        trees: What `tfcaps.rem.trees` returns for them.
+        masks: As in `named_parts`.
         batch_size: Int. Most images in a batch. Defaults to `256`.
 
     References:
         - Huang et al., 2022, https://arxiv.org/abs/2212.05946 (stability)
     """
-    draw = np.random.default_rng(seed)
     images = np.asarray(images)
-    added = draw.normal(0.0, noise, images.shape).clip(-most, most)
-    noisy = (images + added).astype(np.float32)
-    found = []
-    for pixels in (images, noisy):
-        seen = trees_of(model, pixels, batch_size=batch_size)
-        _, hits, _ = _on_parts(seen, parts, None, reach)
-        found.append(hits > 0)
-    return float(np.mean(np.all(found[0] == found[1], axis=1)))
+    added = np.random.default_rng(0).normal(0.0, _NOISE, images.shape)
+    noisy = (images + added.clip(-_MOST_NOISE, _MOST_NOISE)).astype(np.float32)
+    moved = trees_of(model, noisy, couplings=False, batch_size=batch_size)
+    before, after = (_on_parts(x, masks)[1] > 0 for x in (trees, moved))
+    return float(np.mean(np.all(before == after, axis=1)))
 
 
 def _of_types(trees: Trees) -> NamedParts:
@@ -338,45 +302,38 @@ def _of_types(trees: Trees) -> NamedParts:
 
 
 def _kinds(
-    there: Array,
-    own: int,
-    kinds: ArrayLike,
-    loose_kinds: ArrayLike | None,
-    names: Sequence[str] | None,
+    there: Array, own: int, masks: PartMasks
 ) -> tuple[Array, tuple[str, ...]]:
     """Returns the kind of each part, -1 of none, and names of kinds."""
     images, number = there.shape
-    if loose_kinds is None:
-        loose_kinds = np.full((images, number - own), -1)
-    given = [np.asarray(kinds), np.asarray(loose_kinds)]
-    for name, values, count in zip(
-        ("kinds", "loose_kinds"), given, (own, number - own), strict=True
-    ):
-        if values.shape != (images, count) or values.dtype.kind not in "iu":
+    shapes = {"kinds": (images, own), "loose_kinds": (images, number - own)}
+    every = []
+    for name, shape in shapes.items():
+        given = getattr(masks, name)
+        kinds = np.full(shape, -1) if given is None else np.asarray(given)
+        if kinds.shape != shape or kinds.dtype.kind not in "iu":
             raise ValueError(
-                f"`{name}` must be ints of the shape {(images, count)}, one "
-                f"for each part. Received: {values.dtype} of the shape "
-                f"{values.shape}."
+                f"`{name}` must be ints of the shape {shape}, one for each "
+                f"part. Received: {kinds.dtype} of the shape {kinds.shape}."
             )
-    if np.any(given[0][there[:, :own]] < 0):
+        every.append(kinds)
+    if np.any(every[0][there[:, :own]] < 0):
         raise ValueError(
             "`kinds` must be at least 0 for each part that an image has. "
-            f"Received: {given[0].min()}."
+            f"Received: {every[0].min()}."
         )
-    every = np.where(there, np.concatenate(given, axis=1), -1)
-    most = int(every.max())
-    names = tuple(map(str, range(most + 1))) if names is None else tuple(names)
+    kinds = np.where(there, np.concatenate(every, axis=1), -1)
+    most = int(kinds.max())
+    names = tuple(masks.kind_names or map(str, range(most + 1)))
     if len(names) <= most:
         raise ValueError(
             "`kind_names` must have a name for each kind. Received: "
             f"{len(names)} names and the kind {most}."
         )
-    return every, names
+    return kinds, names
 
 
-def _on_parts(
-    trees: Trees, parts: ArrayLike, loose: ArrayLike | None, reach: float | None
-) -> tuple[Array, Array, Array]:
+def _on_parts(trees: Trees, masks: PartMasks) -> tuple[Array, Array, Array]:
     """Looks up the parts that leaves find, and on which they lie.
 
     Returns:
@@ -384,8 +341,8 @@ def _on_parts(
         ones; how many leaves find each; and the part under each leaf, `[l]`, in
         the order of `np.nonzero(trees.in_tree)`, or -1.
     """
-    places, own = check_parts(trees, parts, loose), np.shape(parts)[1]
-    are_masks, centres = places.ndim == 4, centres_of(places)
+    parts, own = check_parts(trees, masks), np.shape(masks.parts)[1]
+    centres = centres_of(parts)
     there = np.isfinite(centres[..., 0])
     if not there[:, :own].any():
         raise ValueError(
@@ -396,19 +353,19 @@ def _on_parts(
         leaves = trees.places[image, inside]
         apart = leaves[:, np.newaxis] - centres[image]
         distances = np.linalg.norm(apart, axis=-1)
-        on = _lie_on(places[image], leaves) if are_masks else distances <= _ON
+        on = distances <= _ON
+        if parts.ndim == 4:
+            on = _lie_on(parts[image], leaves)
         nearest = np.where(on, distances, np.inf).argmin(axis=1)
         under.append(np.where(on.any(axis=1), nearest, -1))
         near = under[-1][:, np.newaxis] == np.arange(there.shape[1])
-        if reach is not None:
-            near = distances <= reach
+        if masks.reach is not None:
+            near = distances <= masks.reach
         hits.append(near.sum(axis=0))
     return there, np.stack(hits), np.concatenate(under)
 
 
-def check_parts(
-    trees: Trees, parts: ArrayLike, loose: ArrayLike | None = None
-) -> Array:
+def check_parts(trees: Trees, masks: PartMasks) -> Array:
     """Returns masks or centres of parts, the object's before the loose ones.
 
     Raises:
@@ -418,10 +375,10 @@ def check_parts(
         raise ValueError(
             "Leaves lie on parts only where children have positions, "
             "[b, h, w, t, k]. Received: trees whose places are not known. "
-            "Leave out `parts`."
+            "Leave out the masks."
         )
-    own = np.asarray(parts)
-    others = own[:, :0] if loose is None else np.asarray(loose)
+    own = np.asarray(masks.parts)
+    others = own[:, :0] if masks.loose is None else np.asarray(masks.loose)
     for name, values in (("parts", own), ("loose", others)):
         are_masks = values.ndim == 4 and values.dtype == bool
         are_centres = values.ndim == 3 and values.shape[2] == 2

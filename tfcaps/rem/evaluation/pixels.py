@@ -13,15 +13,15 @@ from scipy import ndimage, stats
 
 from tfcaps.ops import check_positive
 from tfcaps.rem.batches import predict
+from tfcaps.rem.evaluation import words
 from tfcaps.rem.evaluation.silencing import (
     Silencer,
-    first_images,
+    images_and_trees,
     of_class,
     parts_of,
 )
 from tfcaps.rem.parse.trees import TreeNetwork, Trees
-from tfcaps.rem.parse.trees import trees as trees_of
-from tfcaps.rem.results import Result, lines_of, percent
+from tfcaps.rem.results import Result, Row
 
 Array = NDArray[Any]
 Shares = dict[str, float]
@@ -40,13 +40,14 @@ _LEAVES = 8
 _BLUR = 0.1
 # Rows and columns of windows among which the best are sought.
 _CANDIDATES = 5
+# What takes the place of pixels.
+_FILLS = ("blur", "grey", "other")
 # Of which the best windows are sought, as that takes longest.
 _BEST = "grey"
 # Falls that differ less are the same but for rounding.
 _DECIMALS = 5
 # Whether windows are kept, or replaced.
 _KEPT = {"completeness": True, "change": False}
-_IN_WORDS = {"blur": "blurred", "grey": "grey", "other": "of another image"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +57,11 @@ class PixelFaithfulness(Result):
     A dict has a share of images or leaves for each of what takes the place of
     pixels: `"blur"`, the image itself, blurred by a tenth of its shorter side;
     `"grey"`, the mean colour of all images; and `"other"`, another image. A
-    leaf's window is a square around its place; random windows, and those of
-    other active children, are as many and as large.
+    leaf's window is a square around its place. A measure `..._random` is the
+    same of random windows, as many and as large; `..._active` of windows of
+    other active children that are not in one of the tree, in images that have
+    some, `None` without any; `..._best`, in grey, of as many windows as a
+    greedy search finds, if those of the tree or random ones do not do.
 
     Attributes:
         local_truth: Share of leaves that stay when all outside of their window
@@ -75,19 +79,9 @@ class PixelFaithfulness(Result):
             windows of the tree is that of the network with the tree silenced.
         completeness: Share of images that keep their answer when all outside
             the windows of the tree is replaced.
-        completeness_random: The same with random windows.
-        completeness_active: The same with windows of other active children
-            that are not in one of the tree, in images that have some; `None`
-            without any.
         change: Share of images whose answer changes when the windows of the
-            tree are replaced.
-        change_random: The same of random windows.
-        change_active: The same of windows of other active children.
-        completeness_best: Share of images for which as many windows are known
-            that keep the answer, in grey: those of the tree, random ones, or
-            what a greedy search finds.
-        change_best: The same of windows that change it: the ceiling for
-            `change`, low where images are redundant.
+            tree are replaced. Its ceiling, `change_best`, is low where images
+            are redundant.
         window: Side of a window as a share of the image's sides.
         area: Mean share of the image under the windows of a tree.
         leaves: How many leaves were asked.
@@ -120,53 +114,23 @@ class PixelFaithfulness(Result):
         At least 80 % stay when all else is replaced, whatever takes its place,
         and at most half as many when another window is left.
         """
-        return not self._why_not_local
+        return self.leaves > 0 and self.not_local is None
 
     @property
-    def _why_not_local(self) -> str:
+    def not_local(self) -> tuple[str, bool] | None:
+        """With which pixels leaves do not stay, or stay with another window.
+
+        `None` if there are none. The second tells which of both it is.
+        """
+        least = min(self.local_truth, key=self.local_truth.__getitem__)
         if not self.leaves:
-            return "no tree has any"
-        name = min(self.local_truth, key=self.local_truth.__getitem__)
-        share = self.local_truth[name]
-        if share < LEAST_LOCAL:
-            return (
-                f"when all outside of it is {_IN_WORDS[name]}, "
-                f"{percent(share)} of them stay"
-            )
-        for name, others in self.local_truth_random.items():
-            if others > self.local_truth[name] / 2:
-                return (
-                    f"{percent(others)} of them stay when only another window "
-                    f"is left and all else is {_IN_WORDS[name]}"
-                )
-        return ""
-
-    @property
-    def verdict(self) -> str:
-        """Whether leaves are made by their windows, and what these do."""
-        least = min(self.local_truth.values())
-        side = f"{percent(self.window, 0)} of a side"
-        first = (
-            f"The leaves are made by their windows ({side}): at least "
-            f"{percent(least)} of them stay when all else is replaced."
-        )
-        if why := self._why_not_local:
-            first = (
-                f"The leaves are not made by their windows ({side}): {why}. So "
-                "where a leaf is drawn does not tell what it is made by."
-            )
-        numbers = (
-            f"The windows of a tree ({percent(self.area, 0)} of an image) "
-            f"alone keep {percent(self.completeness[_BEST])} of the answers "
-            f"(random ones {percent(self.completeness_random[_BEST])}, the "
-            f"best found {percent(self.completeness_best)}); without them "
-            f"{percent(self.change[_BEST])} change (random ones "
-            f"{percent(self.change_random[_BEST])}, the best found "
-            f"{percent(self.change_best)})"
-        )
-        if not self.tell:
-            numbers += ", so that they tell no more than random windows"
-        return f"{first} {numbers}."
+            return None
+        if self.local_truth[least] < LEAST_LOCAL:
+            return least, False
+        for fill, share in self.local_truth_random.items():
+            if share > self.local_truth[fill] / 2:
+                return fill, True
+        return None
 
     @property
     def tell(self) -> bool:
@@ -181,43 +145,24 @@ class PixelFaithfulness(Result):
         )
         return max(gains) >= MARGIN
 
-    def rows(self) -> list[tuple[str, str | None]]:
-        """Returns the names of measures, and what they are as text."""
-        rows: list[tuple[str, str | None]]
-        rows = [("leaves asked of pixels", f"{self.leaves:,}")]
-        for title, measure in (
-            ("leaves made by their window", "local_truth"),
-            ("answers kept by windows alone", "completeness"),
-            ("answers changed without windows", "change"),
-        ):
-            for name, share in getattr(self, measure).items():
-                text = str(percent(share))
-                for control in ("random", "active"):
-                    others = getattr(self, f"{measure}_{control}", None)
-                    if others is not None and others[name] is not None:
-                        text += f", {control} {percent(others[name])}"
-                if name == _BEST and measure != "local_truth":
-                    best = getattr(self, f"{measure}_best")
-                    text += f", best {percent(best)}"
-                rows.append((f"{title}, {name}", text))
-        for name, value in self.prediction.items():
-            answers = percent(self.prediction_answers[name])
-            text = f"rank correlation {value:.2f}, answers {answers}"
-            rows.append((f"prediction, {name}", text))
-        return rows
+    @property
+    def rows(self) -> list[Row]:
+        return words.pixels_rows(self)
 
-    def __str__(self) -> str:
-        return "\n".join([*lines_of(self.rows()), "", self.verdict])
+    @property
+    def verdict(self) -> str:
+        """Whether leaves are made by their windows, and what these do."""
+        return words.pixels_verdict(self)
 
 
 def pixel_faithfulness(
     model: keras.Model,
     dataset: Any,
     *,
+    trees: Trees | None = None,
     window: float = 0.35,
     samples: int = 100,
     ceiling: int = 20,
-    seed: int = 0,
     batch_size: int = 64,
     verbose: int = 0,
 ) -> PixelFaithfulness:
@@ -238,18 +183,18 @@ def pixel_faithfulness(
         model: As in `trees`, from images of a known size, whose children have
             places.
         dataset: As in `evaluate`; labels are not looked at.
+        trees: As in `faithfulness`.
         window: Float in (0, 1). Side of a window as a share of the image's
             sides. Defaults to `0.35`.
         samples: Int. Measure at most this many images, the first ones, so
             shuffle data that are sorted by class. Defaults to `100`.
         ceiling: Int. Look for the best windows of at most this many images.
             Defaults to `20`.
-        seed: Int. Seed of all that is random. Defaults to `0`.
         batch_size: Int. Most images in a batch. Defaults to `64`.
         verbose: 0 or 1. Show progress bars. Defaults to `0`.
 
     Raises:
-        ValueError: As in `trees`, if the children have no places, or an
+        ValueError: As in `faithfulness`, if the children have no places, or an
             argument is out of range.
 
     References:
@@ -264,53 +209,51 @@ def pixel_faithfulness(
             f"`window` must be in (0, 1). Received: window={window}."
         )
     silencer = Silencer(model)
-    images = first_images(dataset, silencer.model, samples, batch_size)
-    parts = (images[part] for part in parts_of(len(images), batch_size))
-    trees = trees_of(silencer.model, parts, couplings=False)
+    images, trees = images_and_trees(
+        silencer.model, dataset, trees, samples, batch_size
+    )
     if images.ndim != 4 or not trees.has_places or len(trees.grid) != 3:
         raise ValueError(
             "Windows need images [b, h, w, c] and children that have places. "
             f"Received: images of the shape {images.shape} and children of "
             f"the grid {trees.grid}."
         )
-    windows = _Windows(trees, images.shape[1:3], window, seed)
+    windows = _Windows(trees, images.shape[1:3], window)
     asked = windows.leaves()
-    pixels = _Pixels(silencer.model, images, windows, seed, batch_size)
-    total = len(_IN_WORDS) * (3 * len(asked) + 6 * len(images))
+    pixels = _Pixels(silencer.model, images, windows, batch_size)
+    total = len(_FILLS) * (3 * len(asked) + 6 * len(images))
     pixels.bar = keras.utils.Progbar(total, verbose=verbose, unit_name="image")
-    taken = silencer.taken(images, batch_size)
+    children = silencer.children(images, batch_size)
     step = max(batch_size, silencer.most_rows)
 
-    def silenced(rows: Array, children: Array) -> Array:
+    def lengths_without(rows: Array, silenced: Array) -> Array:
         """Returns lengths of images without some of their children."""
-        found = [np.zeros((0, trees.lengths.shape[1]))]
+        lengths = [np.zeros((0, trees.lengths.shape[1]))]
         for part in parts_of(len(rows), step):
-            those = [x[rows[part]] for x in taken]
-            found.append(silencer.silence(those, children[part], None))
-        return np.concatenate(found)
+            some = [x[rows[part]] for x in children]
+            lengths.append(silencer.silence(some, silenced[part]))
+        return np.concatenate(lengths)
 
     image, child = asked.T
     under = trees.in_tree[image] & windows.under(image, child)
-    stated = pixels.falls(image, silenced(image, under))
-    answers = silenced(np.arange(len(images)), trees.in_tree).argmax(axis=-1)
+    stated = pixels.falls(image, lengths_without(image, under))
+    silenced = lengths_without(np.arange(len(images)), trees.in_tree)
     shares: dict[str, Any] = collections.defaultdict(dict)
-    for fill in _IN_WORDS:
+    for fill in _FILLS:
         for name, value in _of_leaves(pixels, asked, stated, fill).items():
             shares[name][fill] = value
-        suited = _of_sets(pixels, answers, fill)
+        suited = _of_sets(pixels, silenced.argmax(axis=-1), fill)
         if fill == _BEST:
             suits_of = suited
         for name, suits in suited.items():
             shares[name][fill] = _share(suits) if len(suits) else None
-    bests: dict[str, Any] = {}
     pixels.bar = None
     for measure, kept in _KEPT.items():
         known = suits_of[measure] | suits_of[f"{measure}_random"]
-        bests[f"{measure}_best"] = pixels.best(known, kept, ceiling)
+        shares[f"{measure}_best"] = pixels.best(known, kept, ceiling)
     areas = [windows.mask(places).mean() for places in windows.of_trees()]
     return PixelFaithfulness(
         **shares,
-        **bests,
         window=float(window),
         area=float(np.mean(areas)),
         leaves=len(asked),
@@ -392,13 +335,10 @@ def _queries(images: Any, places: Any, kept: bool) -> list[_Query]:
 class _Windows:
     """The windows of the leaves of trees, and others."""
 
-    def __init__(
-        self, trees: Trees, sides: tuple[int, int], window: float, seed: int
-    ):
+    def __init__(self, trees: Trees, sides: tuple[int, int], window: float):
         self.trees = trees
         self.sides = np.array(sides)
         self.half = window * self.sides / 2
-        self._seed = seed
 
     def mask(self, places: Array) -> NDArray[np.bool_]:
         """Returns the pixels in windows around places, `[rows, columns]`."""
@@ -416,7 +356,7 @@ class _Windows:
 
     def leaves(self) -> NDArray[np.int64]:
         """Returns image and child of some leaves of each tree, `[l, 2]`."""
-        draw = np.random.default_rng(self._seed)
+        draw = np.random.default_rng(0)
         each = [np.zeros((0, 2), np.int64)]
         for image, inside in enumerate(self.trees.in_tree):
             children = draw.permutation(np.flatnonzero(inside))[:_LEAVES]
@@ -425,7 +365,7 @@ class _Windows:
 
     def elsewhere(self, asked: Array) -> Array:
         """Returns for each leaf a place whose window does not overlap it."""
-        draw = np.random.default_rng(self._seed)
+        draw = np.random.default_rng(0)
         chosen = []
         for image, child in asked:
             every = self._places(image)
@@ -442,7 +382,7 @@ class _Windows:
 
     def random(self) -> list[Array]:
         """Returns for each image as many random places."""
-        draw = np.random.default_rng(self._seed)
+        draw = np.random.default_rng(0)
         return [
             draw.permutation(self._places(image))[: len(at)]
             for image, at in enumerate(self.of_trees())
@@ -453,12 +393,10 @@ class _Windows:
 
         They are in no window of the tree.
         """
-        draw, trees = np.random.default_rng(self._seed), self.trees
+        draw, trees = np.random.default_rng(0), self.trees
         found: list[Array | None] = []
         for image, own in enumerate(self.of_trees()):
-            others = trees.places[image][
-                trees.active[image] & ~trees.in_tree[image]
-            ]
+            others = trees.places[image][trees.outside[image]]
             apart = np.abs(others[:, None] - own) >= self.half
             others = others[apart.any(axis=-1).all(axis=-1)]
             others = draw.permutation(np.unique(others, axis=0))
@@ -485,7 +423,6 @@ class _Pixels:
         model: keras.Model,
         images: Array,
         windows: _Windows,
-        seed: int,
         batch_size: int,
     ):
         outputs = TreeNetwork(model).model
@@ -494,7 +431,7 @@ class _Pixels:
         self._model.compile(jit_compile=keras.backend.backend() == "jax")
         self.trees, self.windows = windows.trees, windows
         self._images, self._size = images, batch_size
-        self._fills = _fills(images, seed)
+        self._fills = _fills(images)
         self.bar: Any = None
 
     def _ask(
@@ -582,7 +519,7 @@ def _margins(lengths: Array, trees: Trees, queries: list[_Query]) -> Array:
     return np.asarray(own - others.max(axis=-1, initial=-math.inf))
 
 
-def _fills(images: Array, seed: int) -> dict[str, Array]:
+def _fills(images: Array) -> dict[str, Array]:
     """Returns what takes the place of pixels, arrays like the images."""
     width = 2 * _BLUR * min(images.shape[1:3]) + 1  # thrice: like a Gaussian
     blurred = images.astype("float32")
@@ -592,7 +529,7 @@ def _fills(images: Array, seed: int) -> dict[str, Array]:
                 blurred, round(width), axis, mode="nearest"
             )
     mean = images.mean(axis=(0, 1, 2), dtype="float64")
-    order = np.random.default_rng(seed).permutation(len(images))
+    order = np.random.default_rng(0).permutation(len(images))
     other = np.empty_like(order)
     other[order] = np.roll(order, 1)  # no image is its own
     return {

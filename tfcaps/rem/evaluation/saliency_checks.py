@@ -12,9 +12,9 @@ from scipy import stats
 from tfcaps.graphs import encoder
 from tfcaps.models.backbone import FrozenModel
 from tfcaps.rem.batches import predict
-from tfcaps.rem.evaluation.silencing import parts_of
+from tfcaps.rem.evaluation import words
 from tfcaps.rem.maps import explanation
-from tfcaps.rem.results import Result
+from tfcaps.rem.results import Result, Row
 
 Array = NDArray[Any]
 
@@ -43,33 +43,17 @@ class SaliencyChecks(Result):
         """Whether both are at most 0.5."""
         return max(self.randomization, self.other_image) <= MOST_ALIKE
 
-    def rows(self) -> list[tuple[str, str | None]]:
-        """Returns the names of measures, and what they are as text."""
-        return [
-            ("maps like those of random weights", f"{self.randomization:.2f}"),
-            ("maps like those of other images", f"{self.other_image:.2f}"),
-        ]
+    @property
+    def rows(self) -> list[Row]:
+        return words.saliency_rows(self)
 
     @property
     def verdict(self) -> str:
         """One sentence on whether saliency maps explain anything."""
-        numbers = (
-            f"their rank correlation with those of random weights is "
-            f"{self.randomization:.2f}, with those of other images "
-            f"{self.other_image:.2f}"
-        )
-        if self.specific:
-            return f"The saliency maps are of the image: {numbers}."
-        return f"The saliency maps are no explanation: {numbers}."
+        return words.saliency_verdict(self)
 
 
-def saliency_checks(
-    model: keras.Model,
-    images: Array,
-    *,
-    seed: int = 0,
-    batch_size: int = 256,
-) -> SaliencyChecks | None:
+def saliency_checks(model: keras.Model, images: Array) -> SaliencyChecks | None:
     """Compares saliency maps with those of other weights and images.
 
     What is compared is drawn by `tfcaps.rem.explanation`. A frozen backbone
@@ -78,8 +62,6 @@ def saliency_checks(
     Args:
         model: As in `trees`.
         images: Its input `[n, h, w, c]`.
-        seed: Int. Seed of the other weights. Defaults to `0`.
-        batch_size: Int. Most images in a batch. Defaults to `256`.
 
     Returns:
         `None` of a network without such maps, or of fewer than two images.
@@ -90,8 +72,8 @@ def saliency_checks(
     if len(images) < 2 or "saliency" not in explanation(model).output:
         return None
     maps, others = (
-        _maps(network, images, batch_size)
-        for network in (model, with_new_weights(model, seed))
+        _maps(network, images)
+        for network in (model, with_new_weights(model, seed=0))
     )
     return SaliencyChecks(
         randomization=_alike(maps, others),
@@ -121,14 +103,12 @@ def with_new_weights(model: keras.Model, seed: int) -> keras.Model:
         random.setstate(state)
 
 
-def _maps(model: keras.Model, images: Array, batch_size: int) -> Array:
+def _maps(model: keras.Model, images: Array) -> Array:
     """Returns saliency maps, `[n, pixels]`."""
     network = explanation(model)
     network = keras.Model(network.input, network.output["saliency"])
-    maps = [
-        predict(network, images[p]) for p in parts_of(len(images), batch_size)
-    ]
-    return np.concatenate(maps).reshape(len(images), -1)
+    maps = predict(network, images)
+    return np.reshape(maps, (len(images), -1))
 
 
 def _alike(first: Array, second: Array) -> float:

@@ -10,7 +10,8 @@ from tfcaps.graphs import cut, encoder, routed_layers
 from tfcaps.layers import Length
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
 from tfcaps.rem.finite import check_weights
-from tfcaps.rem.parse.trees import connected_calls
+from tfcaps.rem.parse.trees import Trees, connected_calls
+from tfcaps.rem.parse.trees import trees as trees_of
 
 Array = NDArray[Any]
 
@@ -25,7 +26,7 @@ _EAGER_STEPS = 4
 class Silencer:
     """Runs a network once up to the children, and routes these repeatedly.
 
-    The inputs of the layer are called `taken`, a list of arrays: poses,
+    `children` are the inputs of the layer, a list of arrays: poses,
     activations if they are an input, and other tensors from below.
 
     Attributes:
@@ -50,8 +51,8 @@ class Silencer:
         numbers = children * parents * int(call.poses.shape[-1])
         self.most_rows = max(1, min(_MOST_ROWS, _VOTES_PER_STEP // numbers))
 
-    def taken(self, images: Array, batch_size: int) -> list[Array]:
-        """Returns what the routed layers take of images."""
+    def children(self, images: Array, batch_size: int) -> list[Array]:
+        """Returns what the routed layers take of images, see the class."""
         parts = [
             keras.tree.flatten(predict(self._below, images[part]))
             for part in parts_of(len(images), batch_size)
@@ -60,38 +61,52 @@ class Silencer:
         return [np.concatenate(arrays).astype("float32") for arrays in each]
 
     def silence(
-        self, taken: list[Array], silenced: Array, values: list[Array] | None
+        self,
+        children: list[Array],
+        silenced: Array,
+        values: list[Array] | None = None,
     ) -> Array:
         """Returns the lengths `[b, j]` without the silenced children `[b, i]`.
 
-        In place of what is `taken` they get `values`, which are the same for
-        all images, or 0.
+        They get `values`, which are the same for all images, or 0.
         """
         self._steps += 1
         if self._steps == _EAGER_STEPS and keras.backend.backend() != "jax":
             self._lengths.compile(jit_compile=False)
         silenced = np.reshape(silenced, (-1, *self._shape[1:-1]))
-        replaced = list(taken)
+        replaced = list(children)
         for k in range(1 + self._has_activations):
             value = 0.0 if values is None else values[k]
             where = silenced[..., None] if k == 0 else silenced
-            replaced[k] = np.where(where, value, taken[k]).astype("float32")
+            replaced[k] = np.where(where, value, children[k]).astype("float32")
         return np.asarray(predict(self._lengths, replaced), "float32")
 
 
-def first_images(
-    dataset: Any, model: keras.Model, samples: int, batch_size: int
-) -> Array:
-    """Returns at most so many images, the first ones."""
-    images: list[Array] = []
+def images_and_trees(
+    model: keras.Model,
+    dataset: Any,
+    trees: Trees | None,
+    samples: int,
+    batch_size: int,
+) -> tuple[Array, Trees]:
+    """Returns the first images of a data set, and their trees.
+
+    Trees that are known already are those of the first images, in this order.
+    """
+    found: list[Array] = []
     batches, _ = labelled_batches(dataset, batch_size, model, need_labels=False)
     for batch, _ in batches:
-        images.append(batch)
-        if sum(map(len, images)) >= samples:
+        found.append(batch)
+        if sum(map(len, found)) >= samples:
             break
-    if not any(map(len, images)):
+    if not any(map(len, found)):
         raise ValueError(NO_SAMPLES)
-    return np.concatenate(images)[:samples]
+    images = np.concatenate(found)[:samples]
+    if trees is None:
+        parts = (images[part] for part in parts_of(len(images), batch_size))
+        return images, trees_of(model, parts, couplings=False)
+    trees = trees[:samples]
+    return trees.match(images), trees
 
 
 def parts_of(count: int, size: int) -> list[slice]:

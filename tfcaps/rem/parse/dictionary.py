@@ -59,38 +59,17 @@ class CouplingDictionary:
         """Adds a batch of samples.
 
         Args:
-            codes: Integers in [0, 255]: the keys `[b, i]`, or the codes
-                `[b, i, j]` towards all classes, of which the column of the
-                predicted class is the key.
+            codes: Integers in [0, 255]: the keys, `[b, i]`.
             predicted: Class indices `[b]`, the predicted ones or others.
 
         Raises:
             ValueError: If shapes, codes or classes do not fit. The dictionary
                 is then unchanged.
         """
-        classes = self._checked_classes(np.asarray(predicted))
-        keys = self._checked_keys(np.asarray(codes), classes)
+        keys, classes = self._checked(codes, predicted)
         self._key_length = keys.shape[1]
         for key, j in zip(keys, classes.tolist(), strict=True):
             self._counters[j][key.tobytes()] += 1
-
-    def merge(self, other: "CouplingDictionary") -> None:
-        """Adds all samples of another dictionary.
-
-        Raises:
-            ValueError: If the two differ in classes or in the length of keys.
-        """
-        lengths = {self._key_length, other._key_length} - {None}
-        if self.num_classes != other.num_classes or len(lengths) > 1:
-            raise ValueError(
-                "Only dictionaries with the same number of classes and the "
-                "same key length can be merged. Received: "
-                f"{self.num_classes} and {other.num_classes} classes, "
-                f"{self.key_length} and {other.key_length} codes in a key."
-            )
-        self._key_length = self._key_length or other._key_length
-        for mine, theirs in zip(self._counters, other._counters, strict=True):
-            mine.update(theirs)
 
     @property
     def key_length(self) -> int:
@@ -198,8 +177,7 @@ class CouplingDictionary:
                 counts = arrays["counts"]
                 keys = arrays["keys"]
             loaded = cls(num_classes)
-            classes = loaded._checked_classes(classes)
-            keys = loaded._checked_keys(keys, classes)
+            keys, classes = loaded._checked(keys, classes)
             if counts.shape != classes.shape or np.any(counts < 1):
                 raise ValueError("counts do not fit the keys")
         except FileNotFoundError:
@@ -222,49 +200,40 @@ class CouplingDictionary:
         counter = self._counters[class_index]
         return sorted(counter.items(), key=lambda item: (-item[1], item[0]))
 
-    def _checked_classes(self, predicted: NDArray[Any]) -> NDArray[Any]:
-        if predicted.ndim != 1 or (
-            predicted.size and predicted.dtype.kind not in "iu"
-        ):
+    def _checked(
+        self, codes: ArrayLike, predicted: ArrayLike
+    ) -> tuple[NDArray[np.uint8], NDArray[Any]]:
+        keys, classes = np.asarray(codes), np.asarray(predicted)
+        if classes.ndim != 1 or classes.size and classes.dtype.kind not in "iu":
             raise ValueError(
                 "`predicted` must be a vector of class indices. Received: "
-                f"shape={predicted.shape}, dtype={predicted.dtype}."
+                f"shape={classes.shape}, dtype={classes.dtype}."
             )
-        if predicted.size and not (
-            0 <= predicted.min() and predicted.max() < self.num_classes
+        if (
+            keys.ndim != 2
+            or len(keys) != len(classes)
+            or keys.dtype.kind not in "iu"
         ):
             raise ValueError(
-                f"`predicted` must be in [0, {self.num_classes - 1}]. "
-                f"Received: {predicted.min()} to {predicted.max()}."
+                "`codes` must be integers [samples, children], one row for "
+                f"each of the {len(classes)} predictions. Received: "
+                f"shape={keys.shape}, dtype={keys.dtype}."
             )
-        return predicted
-
-    def _checked_keys(
-        self, codes: NDArray[Any], classes: NDArray[Any]
-    ) -> NDArray[np.uint8]:
-        fits = codes.ndim in (2, 3) and len(codes) == len(classes)
-        if codes.ndim == 3:
-            fits = fits and codes.shape[2] == self.num_classes
-        if not fits or codes.dtype.kind not in "iu":
-            raise ValueError(
-                "`codes` must be integers [samples, children] or [samples, "
-                f"children, {self.num_classes}], one row for each of the "
-                f"{len(classes)} predictions. Received: shape={codes.shape}, "
-                f"dtype={codes.dtype}."
-            )
-        if codes.ndim == 3:
-            codes = codes[np.arange(len(codes)), :, classes]
-        if codes.size and not (0 <= codes.min() and codes.max() <= _MAX_CODE):
-            raise ValueError(
-                f"`codes` must be in [0, {_MAX_CODE}]. Received: "
-                f"{codes.min()} to {codes.max()}."
-            )
-        if self._key_length not in (None, codes.shape[1]):
+        for name, values, most in (
+            ("predicted", classes, self.num_classes - 1),
+            ("codes", keys, _MAX_CODE),
+        ):
+            if values.size and not 0 <= values.min() <= values.max() <= most:
+                raise ValueError(
+                    f"`{name}` must be in [0, {most}]. Received: "
+                    f"{values.min()} to {values.max()}."
+                )
+        if self._key_length not in (None, keys.shape[1]):
             raise ValueError(
                 f"Keys in this dictionary have {self._key_length} codes. "
-                f"Received: {codes.shape[1]} codes."
+                f"Received: {keys.shape[1]} codes."
             )
-        return np.ascontiguousarray(codes, np.uint8)
+        return np.ascontiguousarray(keys, np.uint8), classes
 
 
 def entropy(counts: ArrayLike) -> float:

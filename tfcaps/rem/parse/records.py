@@ -24,7 +24,6 @@ def tree_records(
     type_names: Sequence[str] | None = None,
     blueprints: ArrayLike | None = None,
     sizes: ArrayLike | None = None,
-    frames: ArrayLike | None = None,
 ) -> list[dict[str, Any]]:
     """Returns what the network says of each image, and why, as plain data.
 
@@ -41,9 +40,6 @@ def tree_records(
             2]`. Defaults to `None`, none.
         sizes: Rows and columns of the file of each image, `[n, 2]`. Defaults to
             those of the images.
-        frames: What each image shows of its file, if that was cut or padded:
-            the first row and column, and those after the last, `[n, 4]`.
-            Defaults to the whole of it.
 
     Returns:
         A dict for each image:
@@ -65,42 +61,45 @@ def tree_records(
             none.
 
     Raises:
-        ValueError: If there is not one size, or frame, for each image, or there
-            are too few names.
+        ValueError: If there is not one size for each image, or there are too
+            few names.
     """
     count, regions = len(trees), fields.regions
     whole = np.array(fields.image_shape, float)
-    sides = _rows(whole if sizes is None else sizes, count, 2, "sizes")
-    shown = np.concatenate([np.zeros_like(sides), sides], axis=1)
-    shown = _rows(shown if frames is None else frames, count, 4, "frames")
-    scales = (shown[:, 2:] - shown[:, :2]) / whole
+    sides = np.asarray(whole if sizes is None else sizes, float)
+    if sides.ndim == 1:
+        sides = np.tile(sides, (count, 1))
+    if sides.shape != (count, 2):
+        raise ValueError(
+            f"`sizes` must have the shape {(count, 2)}, a row for each image. "
+            f"Received: {sides.shape}."
+        )
     classes = names_of(class_names, trees.lengths.shape[1])
     types = names_of(
         type_names, trees.num_types, word="type ", argument="type_names"
     )
-    seconds = trees.runners_up
     kind = "cell" if regions is not fields else "receptive field"
     records = []
-    for k, (j, second) in enumerate(zip(trees.predicted, seconds, strict=True)):
-        start, scale = shown[k, :2], scales[k]
-        places = (trees.places[k] + 0.5) * scale - 0.5 + start
-        corners = regions.boxes.reshape(-1, 2, 2) * scale + start
+    for k, (j, second) in enumerate(
+        zip(trees.predicted, trees.runners_up, strict=True)
+    ):
+        scale = sides[k] / whole
+        places = (trees.places[k] + 0.5) * scale - 0.5
+        corners = regions.boxes.reshape(-1, 2, 2) * scale
         # Whole pixels, none of which is lost; a hair is no pixel.
         low = np.floor(corners[:, 0] + 1e-6).clip(0, sides[k])
         high = np.ceil(corners[:, 1] - 1e-6).clip(0, sides[k])
-        strength = trees.towards[k].astype(np.float64) * trees.activations[k]
-        order = np.argsort(-strength, kind="stable")
         leaves = [
             {
                 "child": int(i),
                 "type": int(trees.types[i]),
                 "name": types[trees.types[i]],
-                "coupling": round(float(trees.towards[k, i]), _SHARE),
-                "activation": round(float(trees.activations[k, i]), _SHARE),
+                "coupling": _share(trees.towards[k, i]),
+                "activation": _share(trees.activations[k, i]),
                 "place": _point(places[i]),
                 "box": _box(low[i], high[i]),
             }
-            for i in order[trees.in_tree[k][order]]
+            for i in trees.strongest(k)
         ]
         blueprint = None
         if blueprints is not None:
@@ -113,18 +112,16 @@ def tree_records(
                 }
                 for t in np.flatnonzero(np.isfinite(shifts).all(axis=1))
             ]
-        lengths = trees.lengths[k]
+        lengths, has_second = trees.lengths[k], second >= 0
         records.append(
             {
                 "class": classes[j],
-                "length": round(float(lengths[j]), _SHARE),
-                "runner_up": None if second < 0 else classes[second],
+                "length": _share(lengths[j]),
+                "runner_up": classes[second] if has_second else None,
                 "runner_up_length": (
-                    None
-                    if second < 0
-                    else round(float(lengths[second]), _SHARE)
+                    _share(lengths[second]) if has_second else None
                 ),
-                "margin": round(float(trees.margins[k]), _SHARE),
+                "margin": _share(trees.margins[k]),
                 "width": int(sides[k, 1]),
                 "height": int(sides[k, 0]),
                 "boxes": kind,
@@ -155,17 +152,8 @@ def length_meaning(blueprints: ArrayLike | None) -> str:
     )
 
 
-def _rows(given: ArrayLike, count: int, size: int, name: str) -> Array:
-    """Returns numbers for each image, `[count, size]`."""
-    rows = np.asarray(given, float)
-    if rows.ndim == 1:
-        rows = np.tile(rows, (count, 1))
-    if rows.shape != (count, size):
-        raise ValueError(
-            f"`{name}` must have the shape {(count, size)}, a row for each "
-            f"image. Received: {rows.shape}."
-        )
-    return rows
+def _share(value: float) -> float:
+    return round(float(value), _SHARE)
 
 
 def _point(place: Array) -> list[float] | None:

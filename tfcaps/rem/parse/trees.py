@@ -3,8 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import keras
@@ -30,6 +29,7 @@ from tfcaps.rem.parse.couplings import (
     with_couplings,
 )
 from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
+from tfcaps.rem.parse.parse_tree import ParseTree, parse_tree
 from tfcaps.rem.parse.receptive_fields import ReceptiveFields, receptive_fields
 
 Array = NDArray[Any]
@@ -41,47 +41,6 @@ _ACTIVE, _LEAST = 0.1, 1e-6
 _LEVELS = 11  # of codes of couplings that nobody rounds
 # Those that all images share.
 _SHARED = ("types", "thresholds", "grid")
-
-
-class Edge(NamedTuple):
-    """A connection of a parse tree.
-
-    Attributes:
-        layer: The child's capsule layer, from 0, that of the primary capsules.
-        child: Its number in this layer.
-        parent: The parent's number in the next layer.
-        coupling: How strongly they are coupled.
-    """
-
-    layer: int
-    child: int
-    parent: int
-    coupling: float
-
-
-@dataclasses.dataclass(frozen=True)
-class ParseTree:
-    """The capsules of a network that remain when classes are traced back.
-
-    Attributes:
-        activations: For each capsule layer the activations `[n]` of its
-            capsules; the last layer is that of the classes.
-        roots: The classes that were traced back.
-        edges: The connections, layer by layer from the first one.
-    """
-
-    activations: tuple[Array, ...]
-    roots: tuple[int, ...]
-    edges: tuple[Edge, ...]
-
-    @property
-    def reached(self) -> tuple[NDArray[np.bool_], ...]:
-        """For each layer which of its capsules `[n]` are in the tree."""
-        reached = tuple(np.zeros(len(a), bool) for a in self.activations)
-        reached[-1][list(self.roots)] = True
-        for edge in self.edges:
-            reached[edge.layer][edge.child] = True
-        return reached
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -150,8 +109,8 @@ class Trees:
         names = [field.name for field in dataclasses.fields(self)]
         return {n: getattr(self, n) for n in names if n not in _SHARED}
 
-    def own(self, images: ArrayLike) -> Array:
-        """Returns the images of the trees as an array, one for each."""
+    def match(self, images: ArrayLike) -> Array:
+        """Returns images as an array, if there is one for each tree."""
         images = np.asarray(images)
         if len(images) != len(self):
             raise ValueError(
@@ -165,6 +124,15 @@ class Trees:
         """Number of children in the tree of each image, `[n]`, int64."""
         return np.count_nonzero(self.in_tree, axis=1)
 
+    def strongest(self, image: int) -> Array:
+        """Returns the children in a tree, `[leaves]`, the strongest first.
+
+        That is by coupling times activation.
+        """
+        towards = self.towards[image].astype(np.float64)
+        order = np.argsort(-towards * self.activations[image], kind="stable")
+        return np.asarray(order[self.in_tree[image][order]])
+
     @functools.cached_property
     def active(self) -> Array:
         """Which children are active, `[n, i]`, bool.
@@ -173,6 +141,11 @@ class Trees:
         """
         most = self.activations.max(axis=1, keepdims=True, initial=0.0)
         return np.asarray(self.activations > _ACTIVE * np.maximum(most, _LEAST))
+
+    @property
+    def outside(self) -> Array:
+        """Which children are `active` and in no tree, `[n, i]`, bool."""
+        return np.asarray(self.active & ~self.in_tree)
 
     @functools.cached_property
     def runners_up(self) -> Array:
@@ -267,8 +240,7 @@ class Trees:
             lambda array: array.mean(axis=0, dtype="float64"),
             ([*activations, self.lengths], [*couplings]),
         )
-        least = self.thresholds or None
-        return parse_tree(of_layers, between, roots, threshold=least)
+        return parse_tree(of_layers, between, roots, self.thresholds or None)
 
 
 def trees(
@@ -284,7 +256,7 @@ def trees(
 
     The couplings of 1,000 images with 1,152 children and ten classes take 46
     MB. `couplings=False` leaves out those with other classes than the predicted
-    one; see `iter_trees` for more than fit into memory even so.
+    one; more than fit into memory even so can be given part by part.
 
     Args:
         model: A functional or sequential model whose last routed layer makes
@@ -316,34 +288,6 @@ def trees(
     >>> found.towards.shape, found.num_types, found.places[0, :3].tolist()
     ((3, 8), 2, [[8.0, 8.0], [8.0, 8.0], [8.0, 10.0]])
     """
-    parts = list(
-        iter_trees(
-            model,
-            images,
-            levels,
-            mode=mode,
-            couplings=couplings,
-            batch_size=batch_size,
-        )
-    )
-    if not parts:
-        raise ValueError(NO_SAMPLES)
-    joined = keras.tree.map_structure(
-        _joined, *(part._of_each() for part in parts)
-    )
-    return dataclasses.replace(parts[0], **joined)
-
-
-def iter_trees(
-    model: keras.Model,
-    images: Any,
-    levels: Levels | None = None,
-    *,
-    mode: str = "midtread",
-    couplings: bool = True,
-    batch_size: int = 256,
-) -> Iterator[Trees]:
-    """Yields the `Trees` of each batch of images; all else is as in `trees`."""
     check_mode(mode)
     if levels is not None:
         model = quantize_couplings(model, levels, mode=mode)
@@ -351,86 +295,19 @@ def iter_trees(
     network = TreeNetwork(model, mode)
     check_weights(model.weights)  # a ReLU may make zeros of what is no number
     batches, _ = labelled_batches(images, batch_size, model, need_labels=False)
-    for part in (part for part, _ in batches if len(part)):
-        found = network(part)
+    parts = []
+    for part in (network(batch) for batch, _ in batches if len(batch)):
         if not couplings:
-            none = found.couplings[..., :0].copy()
-            hidden = tuple((a, c[..., :0].copy()) for a, c in found.hidden)
-            found = dataclasses.replace(found, couplings=none, hidden=hidden)
-        yield found
-
-
-def parse_tree(
-    activations: Sequence[ArrayLike],
-    couplings: Sequence[ArrayLike],
-    roots: Iterable[int],
-    *,
-    threshold: float | Sequence[float] | None = None,
-) -> ParseTree:
-    """Traces classes back to the capsules that they are made of.
-
-    From the classes in `roots` down, an edge is followed to each child
-
-    - whose coupling exceeds the threshold, and
-    - which is itself a parent of at least one such edge (the in-degree rule),
-      or in the first layer.
-
-    Args:
-        activations: For each capsule layer its activations `[n]`.
-        couplings: For each but the last one its couplings `[n, m]` with the
-            next layer.
-        roots: Classes to trace back.
-        threshold: Float, or one for each of `couplings`. What couplings must
-            exceed. Defaults to 1/J of a layer of J parents.
-
-    Example:
-
-    >>> couplings = [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]]
-    >>> tree = parse_tree([[1.0, 0.2, 0.8], [0.1, 0.9]], [couplings], [1])
-    >>> tree.edges
-    (Edge(layer=0, child=2, parent=1, coupling=0.7),)
-
-    References:
-        - "Capsule Networks Do Not Need to Model Everything", section 3.2
-        - Mitterreiter, Koch, Giesen, Laue, 2023, "Why capsule neural networks
-          do not scale"
-    """
-    layers = tuple(np.asarray(a, np.float64) for a in activations)
-    between = [np.asarray(c, np.float64) for c in couplings]
-    start = tuple(sorted({int(root) for root in roots}))
-    sizes = [a.shape for a in layers]
-    shapes = [c.shape for c in between]
-    if not between or shapes != [(*i, *j) for i, j in pairwise(sizes)]:
-        raise ValueError(
-            "There must be activations [n] of two or more layers, and "
-            "couplings [n, m] between each and the next. Received: "
-            f"activations of shapes {sizes}, couplings of shapes {shapes}."
-        )
-    classes = len(layers[-1])
-    if not start or not 0 <= start[0] <= start[-1] < classes:
-        raise ValueError(
-            f"`roots` must be classes from 0 to {classes - 1}. Received: "
-            f"{list(start)}."
-        )
-    least: Any = [1.0 / c.shape[1] for c in between]
-    if threshold is not None:
-        least = np.broadcast_to(threshold, len(between))
-    strong = [
-        in_tree(c, bound) for c, bound in zip(between, least, strict=True)
-    ]
-    edges: list[Edge] = []
-    parents = np.array(start, int)
-    for layer in reversed(range(len(between))):
-        followed = np.zeros_like(strong[layer])
-        followed[:, parents] = strong[layer][:, parents]
-        if layer:
-            followed &= strong[layer - 1].any(axis=0)[:, None]
-        pairs = np.argwhere(followed).tolist()
-        edges[:0] = [
-            Edge(layer, i, j, float(between[layer][i, j])) for i, j in pairs
-        ]
-        parents = np.flatnonzero(followed.any(axis=1))
-    return ParseTree(layers, start, tuple(edges))
+            none = part.couplings[..., :0].copy()
+            hidden = tuple((a, c[..., :0].copy()) for a, c in part.hidden)
+            part = dataclasses.replace(part, couplings=none, hidden=hidden)
+        parts.append(part)
+    if not parts:
+        raise ValueError(NO_SAMPLES)
+    joined = keras.tree.map_structure(
+        _joined, *(part._of_each() for part in parts)
+    )
+    return dataclasses.replace(parts[0], **joined)
 
 
 def _joined(*arrays: Array) -> Array:
