@@ -93,7 +93,7 @@ def constellation_capsnet(
         features = batch_norm("norm")(features)
         side, count = max(images.shape[1:3]), max(features.shape[1:3])
         step = side / count
-        offset = (step / 2 - 0.5,) * 2
+        offset: tuple[float, ...] = (step / 2 - 0.5,) * 2
         window = window or 2 * (count // 4) + 1
         num_types = num_types or _TYPES_OF_CLASS * num_classes
         repulsion, width = 0.0, width or _TOLERANCE * side

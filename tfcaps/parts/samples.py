@@ -70,7 +70,8 @@ def _in_turn(batches: Any, epoch: int) -> Iterator[Any]:
 
 def _of_batches(read: Callable[[int], Iterator[Any]], sizes: Any) -> Sample:
     def sample(epoch: int) -> tuple[Array, Array]:
-        images, labels = [np.zeros((0, *sizes[:-1]), "float32")], [[]]
+        images = [np.zeros((0, *sizes[:-1]), "float32")]
+        labels = [np.zeros(0, int)]
         for batch in read(epoch):
             if not isinstance(batch, (tuple, list)) or len(batch) < 2:
                 raise ValueError(
@@ -82,8 +83,8 @@ def _of_batches(read: Callable[[int], Iterator[Any]], sizes: Any) -> Sample:
             labels.append(classes)
             if sum(map(len, labels)) >= MOST:
                 break
-        classes = np.concatenate(labels).astype(int)
-        return _of_classes(np.concatenate(images)[:MOST], classes[:MOST])
+        every, classes = np.concatenate(images), np.concatenate(labels)
+        return _of_classes(every[:MOST], classes[:MOST])
 
     return sample
 
