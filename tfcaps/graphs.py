@@ -321,7 +321,7 @@ def is_routed(layer: Any) -> bool:
 
     Such a layer returns couplings as its last output if it is called with
     `return_couplings`. It has `tree_threshold`, the coupling that a child must
-    exceed to be in a tree, and `levels` and `levels_mode`, to which couplings
+    exceed to be in a tree, and `levels` and `mode`, to which couplings
     are rounded: arguments of its own, or of its `routing`.
     """
     return hasattr(layer, "tree_threshold")

@@ -4,7 +4,7 @@ from tfcaps.layers.capsule_conv import CapsuleConv2D
 from tfcaps.layers.class_caps import ClassCaps, FcCaps
 from tfcaps.layers.conv_caps import ConvCaps
 from tfcaps.layers.conv_caps_3d import ConvCaps3D
-from tfcaps.layers.decoder import Decoder, perturb_dimensions
+from tfcaps.layers.decoder import Decoder
 from tfcaps.layers.length import Length
 from tfcaps.layers.primary_caps import PrimaryCaps
 from tfcaps.layers.primary_matrix_caps import PrimaryMatrixCaps
@@ -21,5 +21,4 @@ __all__ = [
     "PrimaryCaps",
     "PrimaryMatrixCaps",
     "Squash",
-    "perturb_dimensions",
 ]

@@ -118,7 +118,7 @@ class ConstellationCaps(keras.layers.Layer):
             to `None`, all.
         levels: Int or `None`. Round the couplings to this many levels, see
             `tfcaps.rem.quantize_couplings`. Defaults to `None`.
-        levels_mode: `"midtread"` or `"midrise"`. Defaults to `"midtread"`.
+        mode: `"midtread"` or `"midrise"`. Defaults to `"midtread"`.
         **kwargs: Arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -176,7 +176,7 @@ class ConstellationCaps(keras.layers.Layer):
         max_of_type: int = 1,
         max_parts: int | None = None,
         levels: int | None = None,
-        levels_mode: str = "midtread",
+        mode: str = "midtread",
         **kwargs: Any,
     ):
         check_positive(num_capsules=num_capsules, max_of_type=max_of_type)
@@ -208,7 +208,7 @@ class ConstellationCaps(keras.layers.Layer):
         self.max_of_type = max_of_type
         self.max_parts = max_parts
         self.levels = levels
-        self.levels_mode = check_mode(levels_mode, "levels_mode")
+        self.mode = check_mode(mode)
 
     def build(self, input_shape: Any) -> None:
         shape = tuple(input_shape)
@@ -479,8 +479,8 @@ class ConstellationCaps(keras.layers.Layer):
         """Returns couplings at their levels, if there are any."""
         if self.levels is None:
             return couplings
-        codes = quantize(couplings, self.levels, mode=self.levels_mode)
-        rounded = dequantize(codes, self.levels, mode=self.levels_mode)
+        codes = quantize(couplings, self.levels, mode=self.mode)
+        rounded = dequantize(codes, self.levels, mode=self.mode)
         return ops.cast(rounded, couplings.dtype)
 
     def _present(self, inputs: Tensor, activations: Tensor | None) -> Tensor:
@@ -569,7 +569,7 @@ class ConstellationCaps(keras.layers.Layer):
             "max_of_type": self.max_of_type,
             "max_parts": self.max_parts,
             "levels": self.levels,
-            "levels_mode": self.levels_mode,
+            "mode": self.mode,
         }
         return {**super().get_config(), **config}
 
@@ -584,8 +584,9 @@ class ConstellationCaps(keras.layers.Layer):
                 cls, config, {}, "routing", "spread", "apart"
             )
             names = {"instances": "max_of_type", "parts": "max_parts"}
-            config = {names.get(key, key): v for key, v in config.items()}
+            names["levels_mode"] = "mode"
             config |= routing
+            config = {names.get(key, key): v for key, v in config.items()}
         return super().from_config(config)
 
 

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from tfcaps.losses.reconstruction import ReconstructionLoss
-from tfcaps.ops import Tensor, as_float32, class_targets
+from tfcaps.ops import Tensor, as_float32, check_not_negative, class_targets
 
 # Added to what has a logarithm.
 _LEAST = 1e-30
@@ -47,10 +47,7 @@ class EvidenceLoss(keras.losses.Loss):
 
     Args:
         generative: Float. Weight of the second term. Defaults to `0.2`.
-        reduction: Reduction over the batch. Defaults to
-            `"sum_over_batch_size"`.
-        name: String. Defaults to `"evidence_loss"`.
-        **kwargs: Arguments of `keras.losses.Loss`.
+        **kwargs: `reduction`, `name` and `dtype` of `keras.losses.Loss`.
 
     Call arguments:
         y_true: Class indices `[b]`, or targets `[b, j]` that sum to 1.
@@ -69,13 +66,10 @@ class EvidenceLoss(keras.losses.Loss):
     def __init__(
         self,
         generative: float = 0.2,
-        *,
-        reduction: str | None = "sum_over_batch_size",
-        name: str = "evidence_loss",
         **kwargs: Any,
     ):
-        _check_weights(generative=generative)
-        super().__init__(reduction=reduction, name=name, **kwargs)
+        check_not_negative(generative=generative)
+        super().__init__(**kwargs)
         self.generative = generative
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
@@ -102,10 +96,7 @@ class PresenceLoss(keras.losses.Loss):
     Args:
         sparsity: Float. Weight of the first term. Defaults to `0.02`.
         ambiguity: Float. Weight of the second term. Defaults to `0.02`.
-        reduction: Reduction over the batch. Defaults to
-            `"sum_over_batch_size"`.
-        name: String. Defaults to `"presence_loss"`.
-        **kwargs: Arguments of `keras.losses.Loss`.
+        **kwargs: `reduction`, `name` and `dtype` of `keras.losses.Loss`.
 
     Call arguments:
         y_true: Anything with a row for each image.
@@ -125,13 +116,10 @@ class PresenceLoss(keras.losses.Loss):
         self,
         sparsity: float = 0.02,
         ambiguity: float = 0.02,
-        *,
-        reduction: str | None = "sum_over_batch_size",
-        name: str = "presence_loss",
         **kwargs: Any,
     ):
-        _check_weights(sparsity=sparsity, ambiguity=ambiguity)
-        super().__init__(reduction=reduction, name=name, **kwargs)
+        check_not_negative(sparsity=sparsity, ambiguity=ambiguity)
+        super().__init__(**kwargs)
         self.sparsity = sparsity
         self.ambiguity = ambiguity
 
@@ -159,10 +147,7 @@ class CellLoss(keras.losses.Loss):
         loss = -N / K * sum of log a_t over known places, of their type t
 
     Args:
-        reduction: Reduction over the batch. Defaults to
-            `"sum_over_batch_size"`.
-        name: String. Defaults to `"cell_loss"`.
-        **kwargs: Arguments of `keras.losses.Loss`.
+        **kwargs: `reduction`, `name` and `dtype` of `keras.losses.Loss`.
 
     Call arguments:
         y_true: The type at each place `[b, h, w]`, ints: `t` for nothing, -1
@@ -179,15 +164,6 @@ class CellLoss(keras.losses.Loss):
     >>> round(float(CellLoss()([[[0, -1]]], sure)), 3)  # 2 log 2
     1.386
     """
-
-    def __init__(
-        self,
-        *,
-        reduction: str | None = "sum_over_batch_size",
-        name: str = "cell_loss",
-        **kwargs: Any,
-    ):
-        super().__init__(reduction=reduction, name=name, **kwargs)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         presence = as_float32(y_pred)
@@ -206,11 +182,3 @@ class CellLoss(keras.losses.Loss):
         costs = -ops.sum(targets * ops.log(presence + _LEAST), axis=(1, 2, 3))
         share = ops.mean(known, axis=(1, 2))
         return costs / ops.maximum(share, 1e-6)  # of none it is 0
-
-
-def _check_weights(**weights: float) -> None:
-    for name, value in weights.items():
-        if value < 0:
-            raise ValueError(
-                f"`{name}` must not be negative. Received: {name}={value}."
-            )

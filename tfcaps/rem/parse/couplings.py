@@ -113,11 +113,8 @@ def quantize_couplings(
     def copy_of(layer: Any) -> Any:
         config = layer.get_config()
         if is_routed(layer) and layer.name in chosen:
-            rounding = {"levels": chosen[layer.name], "levels_mode": mode}
-            settings = (
-                config["routing"]["config"] if "routing" in config else config
-            )
-            settings |= rounding
+            settings = config.get("routing", {}).get("config", config)
+            settings |= {"levels": chosen[layer.name], "mode": mode}
         return type(layer).from_config(config)
 
     return copied(model, copy_of)

@@ -27,7 +27,7 @@ def tree_threshold(layer: Any) -> float:
     """
     threshold = float(layer.tree_threshold)
     if layer.levels is not None:
-        settings: Any = {"levels": layer.levels, "mode": layer.levels_mode}
+        settings: Any = {"levels": layer.levels, "mode": layer.mode}
         codes = quantize(ops.convert_to_tensor([threshold]), **settings)
         rounded = ops.convert_to_numpy(dequantize(codes, **settings))
         threshold = max(threshold, float(rounded[0]))

@@ -365,7 +365,7 @@ class TreeNetwork:
         self._thresholds = tuple(tree_threshold(call.layer) for call in calls)
         layer = last.layer
         self._levels = layer.levels or _LEVELS
-        self._mode = layer.levels_mode if layer.levels else mode
+        self._mode = layer.mode if layer.levels else mode
         if self._levels > 256:
             raise ValueError(
                 "`levels` must be in [2, 256], so that a code is a byte. "
