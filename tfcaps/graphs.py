@@ -316,15 +316,21 @@ def check_called_once(model: keras.Model, layer: Any) -> None:
         )
 
 
-def is_routed(layer: Any) -> bool:
-    """Tells whether a layer couples children with parents.
+def routing_of(layer: Any) -> Any:
+    """Returns what couples children with parents: the layer's routing, or it.
 
-    Such a layer returns couplings as its last output if it is called with
-    `return_couplings`. It has `tree_threshold`, the coupling that a child must
-    exceed to be in a tree, and `levels` and `mode`, to which couplings
-    are rounded: arguments of its own, or of its `routing`.
+    A layer without a `routing` that couples them itself, as
+    `tfcaps.parts.ConstellationCaps`, has `tree_threshold(parents)`, `levels`,
+    `mode` and `rounded(couplings)` as `tfcaps.routing.Routing` has, with the
+    same arguments, and returns couplings last if it is called with
+    `return_couplings`.
     """
-    return hasattr(layer, "tree_threshold")
+    return getattr(layer, "routing", layer)
+
+
+def is_routed(layer: Any) -> bool:
+    """Tells whether a layer couples children with parents."""
+    return hasattr(routing_of(layer), "tree_threshold")
 
 
 def makes_classes(layer: Any) -> bool:

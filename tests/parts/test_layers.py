@@ -273,15 +273,15 @@ def test_its_children_say_where_they_are(parts):
 
 
 def test_repulsion_counts_types_of_a_class_that_are_near():
-    layer = constellation(repulsion=0.5)
+    layer = constellation()
     shifts = np.zeros((TYPES, CLASSES, 2), "float32")
     shifts[1] = [[3.0, 0.0], [0.0, 0.0], [20.0, 0.0]]
     layer.blueprint.assign(shifts / layer.side)
     near = (1 - 9 / 36) ** 2 + 1.0 + 0.0  # class by class, both ways
-    expected = 0.5 * 2 * near / (TYPES * CLASSES)
+    expected = 0.1 * 2 * near / (TYPES * CLASSES)
     np.testing.assert_allclose(layer.losses[0], expected, rtol=1e-5)
     layer.slots.assign([[1.0, 0.0, 1.0], [1.0, 1.0, 1.0]])
-    expected = 0.5 * 2 * (near - 1.0) / (TYPES * CLASSES)
+    expected = 0.1 * 2 * (near - 1.0) / (TYPES * CLASSES)
     np.testing.assert_allclose(layer.losses[0], expected, rtol=1e-5)
 
 

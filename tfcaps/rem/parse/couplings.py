@@ -24,6 +24,7 @@ from tfcaps.graphs import (
     of_same_kind,
     pick_tensor,
     routed_layers,
+    routing_of,
     without_couplings,
 )
 from tfcaps.layers import Length
@@ -364,7 +365,8 @@ class WithCouplings(keras.layers.Layer):
         is_alone, is_mean = places % 2 == 1, places // 2 % 2 == 1
         longest = ops.argmax(lengths[:count], axis=-1)
         towards = as_float32(towards_class(couplings[:count], longest))
-        threshold = tree_threshold(self.layer)
+        routing = routing_of(self.layer)
+        threshold = tree_threshold(routing, couplings.shape[-1])
         # Constants: neither what is in a tree nor a mean has a gradient.
         tree = in_tree(towards, threshold)
         tree = ops.reshape(tree, (-1, *inputs.shape[1:-1]))
