@@ -97,10 +97,10 @@ def explain(options: argparse.Namespace) -> None:
     batches = Batches(images, np.zeros(len(images), int), batch_size=256)
     trees = rem.trees(model, batches, couplings=False)
     sizes = np.array([picture.size for picture in pictures])
-    fields, blueprints = rem.receptive_fields(model), rem.blueprints(model)
+    blueprints = rem.blueprints(model)
     records = rem.tree_records(
         trees,
-        fields,
+        rem.receptive_fields(model),
         class_names=classes,
         type_names=folder.type_names(trees.num_types),
         blueprints=blueprints,
@@ -134,7 +134,7 @@ def explain(options: argparse.Namespace) -> None:
     )
     out = options.out or options.run / "explained"
     out.mkdir(parents=True, exist_ok=True)
-    figures = _draw(explained, fields, drawn, out, meaning)
+    figures = _draw(explained, drawn, out, meaning)
     written = _write(out, folder, pictures, drawn, figures, sentences, meaning)
     for path, heading, _ in figures:
         print(f"{path}: {heading}")
@@ -256,7 +256,6 @@ def _right_and_wrong(pictures: Sequence[Picture]) -> Sentences:
 
 def _draw(
     explained: rem.Explanation,
-    fields: rem.ReceptiveFields,
     pictures: Sequence[Picture],
     out: Path,
     meaning: str,
@@ -277,17 +276,11 @@ def _draw(
             caption = TEXTS["named_tree"]["caption"].format(length=meaning)
         heading = f"{names[number - 1]}: {heading}"
         figures.append((path, heading, caption.strip()))
-    drawing = viz.tree_fields(
-        explained.images,
-        explained.trees,
-        fields,
-        titles=[
-            f"{one.name}{f' ({one.mark})' * one.is_wrong}: {one.answer}"
-            for one in pictures
-        ],
-        class_names=explained.class_names,
-        aspects=explained.aspects,
-    )
+    titles = [
+        f"{one.name}{f' ({one.mark})' * one.is_wrong}: {one.answer}"
+        for one in pictures
+    ]
+    drawing = viz.tree_fields(explained, titles)
     texts = TEXTS["explain"]["tree_fields"]
     path = drawing.save(out / "tree_fields")
     caption = texts["caption"].format(length=meaning).strip()

@@ -520,6 +520,10 @@ class ConstellationCaps(keras.layers.Layer):
         present = ops.where(votes, present, 0.0)
         return ops.reshape(present, (-1, math.prod(inputs.shape[1:-1])))
 
+    @property
+    def receptive_windows(self) -> list[Any]:
+        return [None]
+
     def multiply_adds(self, input_shape: Any) -> int:
         """Counts the search for the best places, and the passes over votes."""
         rows, columns, types = self.children_shape(input_shape)

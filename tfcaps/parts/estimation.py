@@ -94,8 +94,8 @@ class BlueprintEstimation(HardenParts):
     `widths[0]` to `widths[1]` during three fifths of the epochs, and makes the
     competition of places hard for the share `hard` of them at the end.
 
-    `fit` of a `tfcaps.parts.ConstellationModel` does all that by itself. Give it
-    this callback to choose the settings. If no type is active in any of the
+    `fit` of a `tfcaps.parts.ConstellationModel` does all that by itself. Give
+    it this callback to choose the settings. If no type is active in any of the
     images, it says so when training ends.
 
     Args:

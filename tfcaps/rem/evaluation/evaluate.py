@@ -40,7 +40,7 @@ from tfcaps.rem.parse.couplings import (
 from tfcaps.rem.parse.dictionary import CouplingDictionary
 from tfcaps.rem.parse.trees import TreeNetwork, Trees
 from tfcaps.rem.pruning.masks import count_parameters, sparsity
-from tfcaps.rem.results import Result, Row, lines_of
+from tfcaps.rem.results import Result, lines_of
 
 # Below either, couplings are uniform but for noise, and trees say nothing. Too
 # strong a decay leaves 0.1 % of the codes off the uniform coupling.
@@ -53,8 +53,6 @@ TRIVIAL_WHOLE_SHARE = 0.5
 _FEWEST_SAMPLES = 30
 # Standard deviations above the most frequent class; by chance it is 1 in 100.
 _CLEARLY = 2.33
-# Fields that `to_dict` has in another form.
-_NOT_JSON = ("dictionary", "type_dictionary", "faithfulness", "named_parts")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +103,8 @@ class Report(Result):
             `levels_curve`, if these were measured.
     """
 
-    told = ("learnt", "trivial", "empty", "verdict", "type_entropy_bits")
+    properties = ("learnt", "trivial", "empty", "verdict", "type_entropy_bits")
+    words = words.report_rows, words.report_verdict
 
     levels: int
     levels_per_layer: dict[str, int]
@@ -196,26 +195,12 @@ class Report(Result):
         """Whether the network does not use its trees, if that was measured."""
         return None if self.faithfulness is None else self.faithfulness.empty
 
-    @property
-    def verdict(self) -> str:
-        """Whether the trees say anything, are used, and name parts."""
-        return words.report_verdict(self)
-
     def to_dict(self) -> dict[str, Any]:
         """Returns everything but the keys themselves, ready for JSON."""
-        measures = {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if field.name not in _NOT_JSON
-        }
-        used = self.faithfulness
-        return {
-            **measures,
-            **(used.to_dict() if used else {}),
-            "named_parts": self.named_parts and self.named_parts.to_dict(),
-            **self.dictionary.summary(),
-            **{name: getattr(self, name) for name in self.told},
-        }
+        measures = super().to_dict()
+        del measures["dictionary"], measures["type_dictionary"]
+        used = measures.pop("faithfulness") or {}
+        return {**used, **measures, **self.dictionary.summary()}
 
     @classmethod
     def from_dict(
@@ -229,25 +214,18 @@ class Report(Result):
         Raises:
             KeyError: If a measure is missing, as of another version.
         """
-        used, named = None, measures["named_parts"]
+        used = None
         if "necessity" in measures:
-            known = dict(measures)
-            for name, kind in _PARTS.items():
-                known[name] = _read(kind, known[name])
-            used = _read(Faithfulness, known)
+            parts = {n: _read(kind, measures[n]) for n, kind in _PARTS.items()}
+            used = _read(Faithfulness, {**measures, **parts})
         known = {
-            **measures,
             "faithfulness": used,
-            "named_parts": _read(NamedParts, named),
+            "named_parts": _read(NamedParts, measures["named_parts"]),
             "dictionary": dictionary,
             "type_dictionary": type_dictionary,
         }
-        report: Report = _read(cls, known)
+        report: Report = _read(cls, {**measures, **known})
         return report
-
-    @property
-    def rows(self) -> list[Row]:
-        return words.report_rows(self)
 
     def __str__(self) -> str:
         note = [] if self.type_dictionary is None else ["", words.BY_PLACE]
