@@ -9,7 +9,6 @@ import pytest
 
 from tests import reference
 from tests.networks import (
-    SMALL_NETWORKS,
     draw_weights,
     images_of,
     of_capsules,
@@ -389,11 +388,11 @@ def trees_of(lengths, couplings):
     return np.array(trees)
 
 
-def check(model, inside, names, layer=None, **arguments):
+def check(model, inside, names, **arguments):
     """Compares the measures with calls of the layers themselves."""
     pixels, images = rem.encoder(model).input, images_of(model, 12)
     data = images, LABELS[:12]
-    report = rem.faithfulness(model, data, layer=layer, draws=1)
+    report = rem.faithfulness(model, data, draws=1)
     rows = keras.Model(pixels, model.get_layer(inside).output)(images)
     taken = [np.asarray(x) for x in keras.tree.flatten(rows)]
     lengths, couplings = lengths_of(model, names, taken, **arguments)
@@ -450,27 +449,6 @@ def test_measures_with_activations_of_their_own():
     assert 0.0 < report.size < 1.0
     assert report.necessity != {"zero": 1.0, "mean": 1.0}
     assert [*report.silent_capsules] == ["primary_caps", "classes"]
-
-
-def test_measures_of_children_below_several_layers():
-    model = draw_weights(
-        SMALL_NETWORKS["multilayer_capsnet"](),
-        2,
-        hidden_caps1=8.0,
-        class_caps=30.0,
-    )
-    names = ["hidden_caps1", "class_caps"]
-    report = check(model, "primary_caps", names, layer="hidden_caps1")
-    assert 0.0 < report.necessity["zero"] < 1.0
-    images = images_of(model, 5)
-    found = rem.trees(model, images, layer="hidden_caps1", couplings=False)
-    of_classes = rem.trees(model, images)
-    ((active, links),) = of_classes.hidden
-    np.testing.assert_array_equal(found.activations, active)
-    strong = (links > of_classes.thresholds[0] + 1e-6).astype(int)
-    inside = np.einsum("nim,nm->ni", strong, of_classes.in_tree) > 0
-    np.testing.assert_array_equal(found.in_tree, inside)
-    assert found.types.shape == (inside.shape[1],)
 
 
 def test_a_compact_model_has_the_measures_of_the_whole_one():
@@ -534,13 +512,11 @@ def test_wrong_arguments_are_errors():
     model = tiny_capsnet()
     data, trees = (IMAGES, LABELS), rem.trees(model, IMAGES[1:])
     unrouted = keras.Sequential([keras.Input((4,))])
-    layers = "must be the last routed layer, or .*: one of .'class_caps'.. Rec"
     for network, given, settings, message in (
         (model, data, {"samples": 0}, "`samples`.* at least 1.*samples=0"),
         (model, data, {"draws": 0}, "`draws`.* of at least 1.*draws=0"),
         (model, [], {}, "The data set has no samples"),
         (unrouted, data, {}, "has no routed capsule layer"),
-        (model, data, {"layer": "primary_caps"}, layers),
         (model, data, {"trees": trees}, "20 images and 19 trees"),
     ):
         with pytest.raises(ValueError, match=message):

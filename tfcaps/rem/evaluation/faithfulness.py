@@ -207,7 +207,6 @@ def faithfulness(
     dataset: Any,
     *,
     trees: Trees | None = None,
-    layer: str | None = None,
     samples: int = 2000,
     draws: int = 5,
     pixels: bool = False,
@@ -232,13 +231,12 @@ def faithfulness(
         dataset: As in `evaluate`; labels are not looked at.
         trees: What `tfcaps.rem.trees` returns for these images, if that is
             known. Defaults to `None`.
-        layer: As in `trees`. Defaults to `None`, the last routed layer.
         samples: Int. Measure at most this many images, the first ones, so
             shuffle data that are sorted by class. Defaults to `2000`.
         draws: Int. How many sets of random children, and of active ones, are
             drawn for each image. Defaults to `5`.
         pixels: Bool. Also replace pixels, by `pixel_faithfulness` with its
-            defaults, which is for the last routed layer. Defaults to `False`.
+            defaults. Defaults to `False`.
         batch_size: Int. Size of the batches cut from arrays. Defaults to `256`.
         verbose: 0 or 1. Show progress bars. Defaults to `0`.
 
@@ -253,15 +251,10 @@ def faithfulness(
           https://arxiv.org/abs/2301.01583 (silent capsules)
     """
     check_positive(samples=samples, draws=draws)
-    if pixels and layer is not None:
-        raise ValueError(
-            "`pixels` asks what the last routed layer has found. Received: "
-            f"layer={layer!r}."
-        )
-    silencer = Silencer(model, layer)
+    silencer = Silencer(model)
     network = silencer.model
     images, trees = images_and_trees(
-        network, dataset, trees, samples, batch_size, layer
+        network, dataset, trees, samples, batch_size
     )
     inside = trees.in_tree
     before = of_class(trees.lengths, trees.predicted)
@@ -307,7 +300,7 @@ def faithfulness(
     if images.ndim == 4:
         few = _evenly(len(images), SHIFTED)
         stability = tree_stability(
-            network, images[few], inside[few], layer, batch_size
+            network, images[few], inside[few], batch_size
         )
     if pixels:
         of_pixels = pixel_faithfulness(
@@ -331,7 +324,6 @@ def tree_stability(
     model: keras.Model,
     images: Array,
     inside: Array,
-    layer: str | None = None,
     batch_size: int = 256,
 ) -> float:
     """Returns how like trees are to those of images shifted by a pixel.
@@ -346,7 +338,7 @@ def tree_stability(
         for top, left in ((2, 1), (0, 1), (1, 2), (1, 0))
         for part in parts_of(len(images), batch_size)
     )
-    shifted = trees_of(model, batches, couplings=False, layer=layer)
+    shifted = trees_of(model, batches, couplings=False)
     return jaccard(np.tile(inside, (4, 1)), shifted.in_tree)
 
 
