@@ -150,14 +150,14 @@ class RoutedCaps(keras.layers.Layer):
         return (*self._output_shapes(input_shape)[0], self.dim)
 
     def _weights(self) -> tuple[Tensor, dict[str, Tensor]]:
-        """Returns `transformation` and the weights of the routing."""
+        """Returns the matrices `[..., j, k, d]`, and the routing's weights."""
         names = self._routing_weights
         return self.transformation, {
             name: getattr(self, name) for name in names
         }
 
     def _votes(self, inputs: Tensor, transformation: Tensor) -> Votes:
-        """Returns the votes of child poses."""
+        """Returns the votes `[b, i, j, d]` of child poses."""
         blocks = self._blocks(inputs, self._linear_maps(transformation))
         number = self._num_votes(inputs.shape)
         if self._can_factor and execution.stay_factored(
@@ -197,7 +197,7 @@ class RoutedCaps(keras.layers.Layer):
         raise NotImplementedError
 
     def _blocks(self, inputs: Tensor, maps: Tensor) -> list[Block]:
-        """Returns the children, arranged with the maps that they vote by."""
+        """Returns children `[b, p, t, k]` with their maps `[t, j, k, d]`."""
         raise NotImplementedError
 
     @property
@@ -232,7 +232,7 @@ class RoutedCaps(keras.layers.Layer):
 
 
 def child_activations(inputs: Tensor, activations: Tensor | None) -> Tensor:
-    """Returns the activations of child poses, their lengths if none are given.
+    """Returns activations `[...]` of poses `[..., k]`, by default lengths.
 
     Raises:
         ValueError: If the shape is not that of the poses without its last axis.

@@ -190,7 +190,7 @@ class EMRouting(Routing):
         beta_u: Tensor,
         beta_a: Tensor,
     ) -> "_Fit":
-        """Fits a Gaussian to the weighted votes for each parent."""
+        """Fits Gaussians `[b, j, d]` to votes weighted by `[b, i, j]`."""
         form = _VARIANTS[self.variant]
         mass = ops.sum(weights, axis=1)
         shares = weights / (ops.expand_dims(mass, 1) + form.least_mass)

@@ -204,7 +204,7 @@ def near_votes(mass: Tensor, votes: Tensor) -> Mass:
 
 
 def _by_parent(tensor: Tensor) -> Tensor:
-    """Exchanges the axes of children and parents, in either direction."""
+    """Turns `[b, i, j]` into `[b, j, i]`, or back."""
     return ops.transpose(tensor, (0, 2, 1))
 
 
