@@ -65,7 +65,7 @@ def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
         images.shape[1:],
         data.num_classes,
         options.types,
-        instances=options.instances,
+        max_of_type=options.instances,
     )
     rate = seeds.falling_rate(3e-3, options.epochs, len(labels), 64)
     network.compile(keras.optimizers.Adam(rate))

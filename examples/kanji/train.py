@@ -72,8 +72,8 @@ def trained(images: Any, labels: Any, epochs: int, seed: int) -> Any:
     network.compile(
         keras.optimizers.Adam(rate),
         {
-            "evidence": tfcaps.losses.EvidenceLoss(generative=0.0),
-            "presence": tfcaps.losses.CellLoss(),
+            "evidence": tfcaps.parts.EvidenceLoss(generative=0.0),
+            "presence": tfcaps.parts.CellLoss(),
         },
         loss_weights={"evidence": 0.3, "presence": 1.0},
     )

@@ -140,8 +140,8 @@ def trained(
         filters=(16, 24, 24),
         strides=(2, 1, 1),
         window=3,
-        instances=3,
-        parts=parts.most,
+        max_of_type=3,
+        max_parts=parts.most,
     )
     parts.begin(network)
     # Where strokes are is known, so that it need not be learnt.
@@ -155,8 +155,8 @@ def trained(
     network.compile(
         keras.optimizers.Adam(rate),
         {
-            "evidence": tfcaps.losses.EvidenceLoss(generative=0.0),
-            "presence": tfcaps.losses.CellLoss(),
+            "evidence": tfcaps.parts.EvidenceLoss(generative=0.0),
+            "presence": tfcaps.parts.CellLoss(),
         },
         loss_weights={"evidence": 0.3, "presence": 1.0},
     )
