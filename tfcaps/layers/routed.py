@@ -8,7 +8,6 @@ import numpy as np
 from keras import ops
 
 from tfcaps import routing as routings
-from tfcaps.layers.initializers import cloned
 from tfcaps.layers.old_configs import without
 from tfcaps.ops import Tensor, length
 from tfcaps.routing import execution
@@ -99,8 +98,10 @@ class RoutedCaps(keras.layers.Layer):
         for name, weight in weights.items():
             if name == "bias" and not self.use_bias:
                 continue
-            # One routing may serve several layers.
-            initializer = cloned(weight.initializer)
+            initializer = weight.initializer
+            if isinstance(initializer, keras.initializers.Initializer):
+                # One routing may serve several layers: each draws its own.
+                initializer = initializer.clone()
             if name == "bias" and self.bias_initializer is not None:
                 initializer = self.bias_initializer
             variable = self.add_weight(

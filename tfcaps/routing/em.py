@@ -88,7 +88,6 @@ class EMRouting(Routing):
     """
 
     explicit_activations = True
-    ignores_inactive = True
     own_kinds = {
         "inverse_temperature": ABOVE_0,
         "epsilon": ABOVE_0,

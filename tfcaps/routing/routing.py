@@ -142,9 +142,6 @@ class Routing(abc.ABC):
     # `tfcaps.rem.compact` can leave it out.
     ignores_silent = False
 
-    # Whether a child whose activation is 0 moves no parent.
-    ignores_inactive = False
-
     def __init__(self, **settings: Any):
         self._settings = tuple(settings)
         kinds = {**self.kinds, **self.own_kinds}
