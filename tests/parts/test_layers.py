@@ -340,12 +340,12 @@ def test_layers_of_version_0_3_load_if_they_are_of_one_kind():
         routing[name], before = value, routing.get(name)
         assert_refused(
             lambda: ConstellationCaps.from_config(config),
-            f"a layer of version 0.3 with {name}={value}",
+            f"Unrecognized keyword arguments passed to ConstellationCaps: {{'{name}",
         )
         routing.pop(name) if before is None else routing.update({name: before})
     parts = {"num_types": 2, "power": 4.0, "kernel_initializer": "zeros"}
     assert PartCaps.from_config(parts).num_types == 2
     assert_refused(
         lambda: PartCaps.from_config({**parts, "per_type": True}),
-        "`per_type` of PartCaps must be False",
+        "Unrecognized keyword arguments passed to PartCaps: {'per_type'",
     )

@@ -9,18 +9,17 @@ import keras
 import numpy as np
 from keras import ops
 
+from tfcaps.layers.old_configs import without
 from tfcaps.layers.routed import child_activations
 from tfcaps.ops import (
     Tensor,
-    check_levels,
-    check_mode,
     check_positive,
+    check_quantizer,
     dequantize,
     longest,
     quantize,
     softmax,
 )
-from tfcaps.parts.former import without_former
 from tfcaps.parts.part_caps import centres
 from tfcaps.routing.loop import is_unrolled
 
@@ -177,8 +176,7 @@ class ConstellationCaps(keras.layers.Layer):
         check_positive(num_capsules=num_capsules, max_of_type=max_of_type)
         if max_parts is not None:
             check_positive(max_parts=max_parts)
-        if levels is not None:
-            check_levels(levels)
+        check_quantizer(levels or 2, mode)
         if not (width > 0 and stride > 0 and 0 < epsilon < 1):
             raise ValueError(
                 "`width` and `stride` must be above 0, and `epsilon` between 0 "
@@ -197,7 +195,7 @@ class ConstellationCaps(keras.layers.Layer):
         self.max_of_type = max_of_type
         self.max_parts = max_parts
         self.levels = levels
-        self.mode = check_mode(mode)
+        self.mode = mode
 
     def build(self, input_shape: Any) -> None:
         shape = tuple(input_shape)
@@ -575,8 +573,8 @@ class ConstellationCaps(keras.layers.Layer):
             config = {**config, **config["routing"]["config"]}
             only = {"steps": _STEPS, "orphan": _ORPHAN, "several": False}
             only["exclusive"] = config.get("shared", True)
-            ignored = "routing", "types", "spread", "apart", "repulsion"
-            config = without_former(cls, config, only, *ignored)
+            gone = "routing", "types", "spread", "apart", "repulsion"
+            config = without(config, *gone, **only)
             names = {"instances": "max_of_type", "parts": "max_parts"}
             names["levels_mode"] = "mode"
             config = {names.get(key, key): v for key, v in config.items()}

@@ -8,9 +8,9 @@ from keras import ops
 from numpy.typing import NDArray
 
 from tfcaps.layers.feature_map import FeatureMapLayer
+from tfcaps.layers.old_configs import without
 from tfcaps.layers.units import LayerUnits, channels_read
 from tfcaps.ops import Tensor, check_positive
-from tfcaps.parts.former import without_former
 
 # Bias of a type that another one has taken in: it is never present again.
 SPARE_BIAS = -1e4
@@ -233,9 +233,10 @@ class PartCaps(FeatureMapLayer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
-        former = {"power": _POWER, "per_type": False, "exclusive": True}
-        config = without_former(cls, config, former, "kernel_initializer")
-        return super().from_config(config)
+        only = {"power": _POWER, "per_type": False, "exclusive": True}
+        return super().from_config(
+            without(config, "kernel_initializer", **only)
+        )
 
 
 def types_and_nothing(presence: Tensor) -> list[Tensor]:
