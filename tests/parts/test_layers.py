@@ -324,7 +324,7 @@ def test_templates_become_what_is_seen_where_a_type_was_found():
     pictures = np.asarray(decoder.pictures)[:, :, 0, 0]
     assert pictures.argmax() == 4 and pictures[1, 2] > pictures[1, 0] == 0.0
     np.testing.assert_allclose(decoder.templates[..., 1], before[..., 1])
-    with pytest.raises(ValueError, match="`found` must have activations above"):
+    with pytest.raises(ValueError, match="`active` must be above"):
         decoder.adapt(images, 0.1 * found)
 
 
@@ -340,7 +340,7 @@ def test_layers_of_version_0_3_load_if_they_are_of_one_kind():
         routing[name], before = value, routing.get(name)
         assert_refused(
             lambda: ConstellationCaps.from_config(config),
-            f"Unrecognized keyword arguments passed to ConstellationCaps: {{'{name}",
+            f"arguments passed to ConstellationCaps: {{'{name}",
         )
         routing.pop(name) if before is None else routing.update({name: before})
     parts = {"num_types": 2, "power": 4.0, "kernel_initializer": "zeros"}

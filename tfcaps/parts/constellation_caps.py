@@ -176,7 +176,7 @@ class ConstellationCaps(keras.layers.Layer):
         check_positive(num_capsules=num_capsules, max_of_type=max_of_type)
         if max_parts is not None:
             check_positive(max_parts=max_parts)
-        check_quantizer(levels or 2, mode)
+        check_quantizer(2 if levels is None else levels, mode)
         if not (width > 0 and stride > 0 and 0 < epsilon < 1):
             raise ValueError(
                 "`width` and `stride` must be above 0, and `epsilon` between 0 "
