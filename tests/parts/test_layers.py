@@ -285,14 +285,6 @@ def test_repulsion_counts_types_of_a_class_that_are_near():
     np.testing.assert_allclose(layer.losses[0], expected, rtol=1e-5)
 
 
-def test_half_precision_keeps_pixels(parts):
-    places, active, _ = parts
-    layer = constellation()
-    half = constellation(dtype="mixed_float16")
-    half.set_weights(layer.get_weights())
-    assert_close(half(places, active), layer(places, active), atol=1e-5)
-
-
 @pytest.mark.parametrize("offset", [(0, 0), (1, 0)])
 def test_a_template_is_drawn_around_its_place(offset):
     decoder = TemplateDecoder((8, 7, 1), 3, offset)
