@@ -40,31 +40,6 @@ def test_keys_per_class_draws_a_bar_for_each_class_and_model(trees):
     assert [line[0, 1] for line in lines] == [3, 1, 0]  # samples
 
 
-def test_histograms_show_mean_couplings_weighted_by_counts(trees):
-    drawing = viz.coupling_histograms({"A": trees}, levels=11)
-    panels = drawing.axes
-    assert len(panels) == 3
-    # Means of class 0: (2*1.0 + 0)/3, (0 + 1.0)/3, 0.3, 0.3.
-    corners = {
-        (round(float(x), 2), round(float(y)))
-        for x, y in panels[0].patches[0].get_xy()
-    }
-    assert {(0.25, 3), (0.35, 3), (0.65, 1), (0.75, 1)} <= corners
-    assert len(panels[2].patches) == 0
-    # Four epochs are told apart by colours.
-    epochs = {f"epoch {k}": trees for k in (1, 5, 20, 80)}
-    drawing = viz.coupling_histograms(epochs, levels=11)
-    legend = drawing.legends[0]
-    assert [text.get_text() for text in legend.get_texts()] == list(epochs)
-    colours = {patch.get_facecolor()[:3] for patch in legend.get_patches()}
-    assert len(colours) == 4
-    # Numbers of many children are on a logarithmic axis.
-    assert drawing.axes[0].get_yscale() == "linear"
-    many = dictionary(2, np.full((2, 60), 3), [0, 1])
-    drawing = viz.coupling_histograms({"A": many}, levels=11)
-    assert {panel.get_yscale() for panel in drawing.axes} == {"log"}
-
-
 def test_parse_trees_join_only_children_above_the_uniform_coupling(trees):
     drawing = viz.most_frequent_trees(trees, levels=11, class_names=NAMES)
     panels = drawing.axes
@@ -99,9 +74,6 @@ def test_couplings_at_midrise_levels_are_the_middles_of_bins():
     trees = dictionary(2, [[0, 3], [0, 3]], [0, 0])
     panel, *_ = viz.most_frequent_trees(trees, 4, mode="midrise").axes
     assert lines_of(panel).get_linewidths() == [0.5 + 3.5 * 0.875]
-    panel, _ = viz.coupling_histograms({"a": trees}, 4, mode="midrise").axes
-    corners = panel.patches[0].get_xy()
-    assert {*map(tuple, corners)} >= {(0.25, 1.0), (0.75, 1.0), (1.0, 1.0)}
 
 
 def test_rows_of_pictures_have_names_and_titles(rng):

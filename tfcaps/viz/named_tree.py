@@ -112,12 +112,13 @@ def named_tree(
     if label is not None:
         is_right = label == predicted
         title += " (right)" if is_right else f" (WRONG: {classes[label]})"
-    told = [_told(shown), _how_clear(tree, classes, blueprint is not None)]
-    told = [line for text in told for line in textwrap.wrap(text, _WIDE)[:3]]
-    style: Any = {"va": "top", "color": _DARK}
+    texts = _told(shown), _how_clear(tree, classes, blueprint is not None)
+    told = [line for text in texts for line in textwrap.wrap(text, _WIDE)[:3]]
     lines = textwrap.wrap(title, _WIDE - 18)[:2]
-    text, style["x"] = "\n".join(lines), 0.02
-    head = above.text(y=0.95, s=text, size=13, weight="bold", **style)
+    style: Any = {"x": 0.02, "va": "top", "color": _DARK}
+    head = above.text(
+        y=0.95, s="\n".join(lines), size=13, weight="bold", **style
+    )
     y = 0.91 - 0.16 * len(lines)
     under = above.text(y=y, s="\n".join(told), size=10.5, **style)
     left, right = middle.subfigures(1, 2, width_ratios=(6, 5))

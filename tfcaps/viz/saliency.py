@@ -27,8 +27,6 @@ def saliency(
     *,
     labels: ArrayLike | None = None,
     class_names: Sequence[str] | None = None,
-    alpha: float = 0.5,
-    colormap: str = "viridis",
 ) -> Drawing:
     """Draws maps over images, a row for each model or method.
 
@@ -46,10 +44,6 @@ def saliency(
         labels: Their classes, `[n]` or one-hot, shown over the images. Defaults
             to `None`.
         class_names: Names of the classes. Defaults to their numbers.
-        alpha: Float in [0, 1]. How opaque the maps are. Defaults to `0.5`.
-        colormap: Name of matplotlib's colours. Defaults to `"viridis"`, whose
-            yellow is the highest, also to colour-blind people. The paper's is
-            `"jet"`.
 
     Returns:
         A figure with a row of images and one for each model.
@@ -99,8 +93,7 @@ def saliency(
                 own = _stretched(maps[title][k])
                 # For each view of the image.
                 over = np.tile(own, (1, width // own.shape[1]))
-                look: Any = {"cmap": colormap, "alpha": alpha}
-                panel.imshow(over, vmin=0, vmax=1, **look)
+                panel.imshow(over, vmin=0, vmax=1, cmap="viridis", alpha=0.5)
             if title in above:
                 panel.set_title(in_lines(names[above[title][k]]))
     return page

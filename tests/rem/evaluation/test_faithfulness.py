@@ -9,7 +9,6 @@ import pytest
 
 from tests import reference
 from tests.networks import (
-    SMALL_NETWORKS,
     draw_weights,
     images_of,
     of_capsules,
@@ -173,16 +172,6 @@ def test_stability_is_that_of_shifted_images(report, loop):
     assert report.stability < 0.95
 
 
-def test_silent_capsules_are_counted_by_layer(model):
-    silenced = keras.models.clone_model(model)
-    silenced.set_weights(model.get_weights())
-    kernel, bias = silenced.get_layer("primary_caps").weights
-    kernel.assign(np.array(kernel) * np.repeat([1, 0], 4))
-    bias.assign(np.array(bias) * np.repeat([1, 0], 4))
-    found = rem.faithfulness(silenced, (IMAGES, LABELS)).silent_capsules
-    assert found == {"primary_caps": 0.5, "class_caps": 0.0}
-
-
 def both(share):
     return {"zero": share, "mean": share}
 
@@ -303,7 +292,6 @@ def test_of_a_network_whose_tree_is_everything():
     assert (report.size, report.empty_trees) == (0.25, 0.0)
     assert report.class_share == pytest.approx(1.0)
     assert report.stability is None  # capsules have no pixels
-    assert report.silent_capsules == {"classes": 0.0}
     assert report.shorter["zero"] == 1.0
     # The first of four classes is the answer to nothing, and to a quarter.
     assert report.answer_changes["zero"] == report.answer_changes_chance == 0.75
@@ -361,44 +349,26 @@ def test_of_a_network_whose_tree_is_nothing():
     assert report.class_share == 1.0  # couplings never vary
 
 
-def lengths_of(model, names, taken, **arguments):
-    """Returns lengths and couplings of layers, called one after another."""
-    couplings = []
-    for name in names:
-        *taken, found = model.get_layer(name)(
-            *taken, return_couplings=True, **arguments
-        )
-        couplings.append(np.asarray(found))
+def routed(layer, taken, **arguments):
+    """Returns lengths and couplings of the last layer, called by itself."""
+    *taken, couplings = layer(*taken, return_couplings=True, **arguments)
     last = np.asarray(taken[-1])
-    return np.linalg.norm(last, axis=-1) if last.ndim == 3 else last, couplings
+    lengths = np.linalg.norm(last, axis=-1) if last.ndim == 3 else last
+    return lengths, np.asarray(couplings)
 
 
-def trees_of(lengths, couplings):
-    """Follows couplings down; returns bool `[b, i]`."""
-    trees = []
-    for n, j in enumerate(lengths.argmax(axis=-1)):
-        inside = [int(j)]
-        for links in reversed(couplings):
-            count, parents = links[n].shape
-            inside = [
-                i
-                for i in range(count)
-                if any(links[n][i, j] > 1 / parents + 1e-6 for j in inside)
-            ]
-        trees.append(np.isin(np.arange(count), inside))
-    return np.array(trees)
-
-
-def check(model, inside, names, layer=None, **arguments):
+def check(model, inside, **arguments):
     """Compares the measures with calls of the layers themselves."""
     pixels, images = rem.encoder(model).input, images_of(model, 12)
     data = images, LABELS[:12]
-    report = rem.faithfulness(model, data, layer=layer, draws=1)
+    report = rem.faithfulness(model, data, draws=1)
     rows = keras.Model(pixels, model.get_layer(inside).output)(images)
     taken = [np.asarray(x) for x in keras.tree.flatten(rows)]
-    lengths, couplings = lengths_of(model, names, taken, **arguments)
-    trees = trees_of(lengths, couplings)
+    [layer] = [layer for layer in model.layers if hasattr(layer, "routing")]
+    lengths, couplings = routed(layer, taken, **arguments)
     classes, before = lengths.argmax(axis=-1), lengths.max(axis=-1)
+    towards = couplings[np.arange(12), :, classes]
+    trees = towards > 1 / lengths.shape[1] + 1e-6
     grid = trees.reshape(taken[0].shape[:-1])
     # All of them at once, since JAX compiles each call anew.
     silenced = np.concatenate([grid, ~grid, grid, ~grid])
@@ -408,7 +378,7 @@ def check(model, inside, names, layer=None, **arguments):
         where = silenced[..., None] if k == 0 else silenced
         values = np.concatenate([zero, zero, mean, mean])
         other.append(np.where(where, values, np.concatenate([x] * 4)))
-    found = lengths_of(model, names, other, **arguments)[0]
+    found = routed(layer, other, **arguments)[0]
     for name, (without, alone) in zip(
         ("zero", "mean"), found.reshape(2, 2, 12, -1), strict=True
     ):
@@ -432,7 +402,7 @@ def test_measures_with_inputs_of_labels(settings):
     draw_weights(
         model, 4, class_caps=3.0, **{f"decoder{k}": 0.1 for k in range(9)}
     )
-    report = check(model, "primary_caps", ["class_caps"])
+    report = check(model, "primary_caps")
     assert 0.0 < report.size < 1.0
 
 
@@ -445,32 +415,9 @@ def test_measures_with_activations_of_their_own():
     _, activations = layer(*capsules, return_activations=True)
     model = keras.Model(images, activations)
     draw_weights(model, 4, classes=1.0, primary_caps=1.0)
-    names = ["classes"]
-    report = check(model, "primary_caps", names, return_activations=True)
+    report = check(model, "primary_caps", return_activations=True)
     assert 0.0 < report.size < 1.0
     assert report.necessity != {"zero": 1.0, "mean": 1.0}
-    assert [*report.silent_capsules] == ["primary_caps", "classes"]
-
-
-def test_measures_of_children_below_several_layers():
-    model = draw_weights(
-        SMALL_NETWORKS["multilayer_capsnet"](),
-        2,
-        hidden_caps1=8.0,
-        class_caps=30.0,
-    )
-    names = ["hidden_caps1", "class_caps"]
-    report = check(model, "primary_caps", names, layer="hidden_caps1")
-    assert 0.0 < report.necessity["zero"] < 1.0
-    images = images_of(model, 5)
-    found = rem.trees(model, images, layer="hidden_caps1", couplings=False)
-    of_classes = rem.trees(model, images)
-    ((active, links),) = of_classes.hidden
-    np.testing.assert_array_equal(found.activations, active)
-    strong = (links > of_classes.thresholds[0] + 1e-6).astype(int)
-    inside = np.einsum("nim,nm->ni", strong, of_classes.in_tree) > 0
-    np.testing.assert_array_equal(found.in_tree, inside)
-    assert found.types.shape == (inside.shape[1],)
 
 
 def test_a_compact_model_has_the_measures_of_the_whole_one():
@@ -490,7 +437,6 @@ def test_a_compact_model_has_the_measures_of_the_whole_one():
     maps = [each.pop("saliency") for each in (found, expected)]
     # Random weights are others where there are fewer.
     assert maps[0]["other_image"] == pytest.approx(maps[1]["other_image"])
-    found.pop("silent_capsules"), expected.pop("silent_capsules")
     # Half of the children are left, of which as many are drawn otherwise.
     expected["size"] *= 2
     for name, value in expected.items():
@@ -534,13 +480,11 @@ def test_wrong_arguments_are_errors():
     model = tiny_capsnet()
     data, trees = (IMAGES, LABELS), rem.trees(model, IMAGES[1:])
     unrouted = keras.Sequential([keras.Input((4,))])
-    layers = "must be the last routed layer, or .*: one of .'class_caps'.. Rec"
     for network, given, settings, message in (
         (model, data, {"samples": 0}, "`samples`.* at least 1.*samples=0"),
         (model, data, {"draws": 0}, "`draws`.* of at least 1.*draws=0"),
         (model, [], {}, "The data set has no samples"),
         (unrouted, data, {}, "has no routed capsule layer"),
-        (model, data, {"layer": "primary_caps"}, layers),
         (model, data, {"trees": trees}, "20 images and 19 trees"),
     ):
         with pytest.raises(ValueError, match=message):

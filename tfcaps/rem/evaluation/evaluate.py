@@ -39,7 +39,7 @@ from tfcaps.rem.parse.couplings import (
 from tfcaps.rem.parse.dictionary import CouplingDictionary
 from tfcaps.rem.parse.trees import TreeNetwork, Trees
 from tfcaps.rem.pruning.masks import count_parameters, sparsity
-from tfcaps.rem.results import Result, Row, lines_of
+from tfcaps.rem.results import Result, lines_of
 
 # Below either, couplings are uniform but for noise, and trees say nothing. Too
 # strong a decay leaves 0.1 % of the codes off the uniform coupling.
@@ -105,6 +105,7 @@ class Report(Result):
     """
 
     told = ("learnt", "trivial", "empty", "verdict", "type_entropy_bits")
+    words = words.report_rows, words.report_verdict
 
     levels: int
     levels_per_layer: dict[str, int]
@@ -195,11 +196,6 @@ class Report(Result):
         """Whether the network does not use its trees, if that was measured."""
         return None if self.faithfulness is None else self.faithfulness.empty
 
-    @property
-    def verdict(self) -> str:
-        """Whether the trees say anything, are used, and name parts."""
-        return words.report_verdict(self)
-
     def to_dict(self) -> dict[str, Any]:
         """Returns everything but the keys themselves, ready for JSON."""
         measures = {
@@ -243,10 +239,6 @@ class Report(Result):
         }
         report: Report = _read(cls, known)
         return report
-
-    @property
-    def rows(self) -> list[Row]:
-        return words.report_rows(self)
 
     def __str__(self) -> str:
         note = [] if self.type_dictionary is None else ["", words.BY_PLACE]

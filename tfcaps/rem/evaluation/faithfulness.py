@@ -8,10 +8,7 @@ import keras
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfcaps.graphs import clone_with_call, is_routed
-from tfcaps.layers import PartCaps, PrimaryCaps, PrimaryMatrixCaps
-from tfcaps.ops import Tensor, check_positive, length
-from tfcaps.rem.batches import predict
+from tfcaps.ops import check_positive
 from tfcaps.rem.evaluation import words
 from tfcaps.rem.evaluation.pixels import PixelFaithfulness, pixel_faithfulness
 from tfcaps.rem.evaluation.saliency_checks import (
@@ -26,13 +23,11 @@ from tfcaps.rem.evaluation.silencing import (
 )
 from tfcaps.rem.parse.trees import Trees
 from tfcaps.rem.parse.trees import trees as trees_of
-from tfcaps.rem.results import Result, Row
+from tfcaps.rem.results import Result
 
 Array = NDArray[Any]
 Shares = dict[str, float]
 
-# Capsules below this length for every image are silent.
-_SILENT = 0.01
 # Images for which random and active children are silenced, and shifted images.
 _CONTROLS, SHIFTED = 400, 256
 # Images whose saliency maps are compared.
@@ -55,8 +50,6 @@ HALF = 0.5
 MARGIN = 0.05
 # Below it nearly all images have one answer, and hardly any could change.
 LEAST_CHANCE = 0.1
-# Layers that make capsules, besides those that route.
-_CAPSULES = (PartCaps, PrimaryCaps, PrimaryMatrixCaps)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,8 +88,6 @@ class Faithfulness(Result):
             class, also where couplings never vary.
         stability: Mean Jaccard index of the tree and that of the image shifted
             by one pixel. `None` if the model's input is no image.
-        silent_capsules: For each capsule layer, the share of capsules that are
-            shorter than 0.01 for every image.
         samples: How many images were used.
         pixels: What `pixel_faithfulness` returned, if that was measured.
         saliency: What `saliency_checks` returned, `None` of a network without
@@ -104,6 +95,7 @@ class Faithfulness(Result):
     """
 
     told = ("same_without_tree", "empty", "verdict")
+    words = words.faithfulness_rows, words.faithfulness_verdict
 
     answer_changes: Shares
     answer_changes_random: Shares
@@ -122,7 +114,6 @@ class Faithfulness(Result):
     empty_trees: float
     class_share: float
     stability: float | None
-    silent_capsules: Shares
     samples: int
     pixels: PixelFaithfulness | None = None
     saliency: SaliencyChecks | None = None
@@ -188,15 +179,6 @@ class Faithfulness(Result):
         parts = self.pixels, self.saliency
         return [part for part in parts if part is not None]
 
-    @property
-    def rows(self) -> list[Row]:
-        return words.faithfulness_rows(self)
-
-    @property
-    def verdict(self) -> str:
-        """One sentence on whether the network uses its trees."""
-        return words.faithfulness_verdict(self)
-
     def __str__(self) -> str:
         sentences = (one.verdict for one in self.further)
         return " ".join([super().__str__(), *sentences])
@@ -207,7 +189,6 @@ def faithfulness(
     dataset: Any,
     *,
     trees: Trees | None = None,
-    layer: str | None = None,
     samples: int = 2000,
     draws: int = 5,
     pixels: bool = False,
@@ -232,13 +213,12 @@ def faithfulness(
         dataset: As in `evaluate`; labels are not looked at.
         trees: What `tfcaps.rem.trees` returns for these images, if that is
             known. Defaults to `None`.
-        layer: As in `trees`. Defaults to `None`, the last routed layer.
         samples: Int. Measure at most this many images, the first ones, so
             shuffle data that are sorted by class. Defaults to `2000`.
         draws: Int. How many sets of random children, and of active ones, are
             drawn for each image. Defaults to `5`.
         pixels: Bool. Also replace pixels, by `pixel_faithfulness` with its
-            defaults, which is for the last routed layer. Defaults to `False`.
+            defaults. Defaults to `False`.
         batch_size: Int. Size of the batches cut from arrays. Defaults to `256`.
         verbose: 0 or 1. Show progress bars. Defaults to `0`.
 
@@ -249,19 +229,12 @@ def faithfulness(
     References:
         - DeYoung et al., 2020, https://arxiv.org/abs/1911.03429 (sufficiency,
           and necessity as comprehensiveness)
-        - Mitterreiter, Koch, Giesen, Laue, 2023,
-          https://arxiv.org/abs/2301.01583 (silent capsules)
     """
     check_positive(samples=samples, draws=draws)
-    if pixels and layer is not None:
-        raise ValueError(
-            "`pixels` asks what the last routed layer has found. Received: "
-            f"layer={layer!r}."
-        )
-    silencer = Silencer(model, layer)
+    silencer = Silencer(model)
     network = silencer.model
     images, trees = images_and_trees(
-        network, dataset, trees, samples, batch_size, layer
+        network, dataset, trees, samples, batch_size
     )
     inside = trees.in_tree
     before = of_class(trees.lengths, trees.predicted)
@@ -307,7 +280,7 @@ def faithfulness(
     if images.ndim == 4:
         few = _evenly(len(images), SHIFTED)
         stability = tree_stability(
-            network, images[few], inside[few], layer, batch_size
+            network, images[few], inside[few], batch_size
         )
     if pixels:
         of_pixels = pixel_faithfulness(
@@ -320,7 +293,6 @@ def faithfulness(
         empty_trees=float(np.mean(~np.any(inside, axis=-1))),
         class_share=class_share(trees.towards, trees.predicted),
         stability=stability,
-        silent_capsules=_silent_capsules(network, images, batch_size),
         samples=len(images),
         pixels=of_pixels,
         saliency=saliency_checks(network, images[_evenly(len(images), _MAPS)]),
@@ -331,7 +303,6 @@ def tree_stability(
     model: keras.Model,
     images: Array,
     inside: Array,
-    layer: str | None = None,
     batch_size: int = 256,
 ) -> float:
     """Returns how like trees are to those of images shifted by a pixel.
@@ -346,7 +317,7 @@ def tree_stability(
         for top, left in ((2, 1), (0, 1), (1, 2), (1, 0))
         for part in parts_of(len(images), batch_size)
     )
-    shifted = trees_of(model, batches, couplings=False, layer=layer)
+    shifted = trees_of(model, batches, couplings=False)
     return jaccard(np.tile(inside, (4, 1)), shifted.in_tree)
 
 
@@ -412,28 +383,6 @@ def _other_children(
     longest = _places(-np.round(active, _DECIMALS)) < sizes
     random, other = (x.reshape(-1, children) for x in (random, other))
     return random, other, longest
-
-
-def _silent_capsules(
-    model: keras.Model, images: Array, batch_size: int
-) -> dict[str, float]:
-    """Returns the share of silent capsules of each capsule layer."""
-    active: dict[str, Tensor] = {}
-
-    def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        outputs = layer(*args, **kwargs)
-        if is_routed(layer) or isinstance(layer, _CAPSULES):
-            both = isinstance(outputs, (tuple, list))
-            active[layer.name] = outputs[1] if both else length(outputs)
-        return outputs
-
-    copy = clone_with_call(model, call)
-    network = keras.Model(copy.input, active)
-    loud: dict[str, Any] = dict.fromkeys(active, False)
-    for part in parts_of(len(images), batch_size):
-        for name, values in predict(network, images[part]).items():
-            loud[name] |= np.any(values >= _SILENT, axis=0)
-    return {name: float(np.mean(~each)) for name, each in loud.items()}
 
 
 def _places(scores: Array) -> Array:

@@ -17,7 +17,7 @@ from tfcaps.rem.evaluation.named_parts import (
     rand_index,
 )
 from tfcaps.rem.parse.trees import Trees
-from tfcaps.rem.results import Result, Row
+from tfcaps.rem.results import Result
 
 Array = NDArray[Any]
 
@@ -54,6 +54,8 @@ class Keypoints(Result):
             the box; `None` without `training`.
     """
 
+    words = (words.keypoints_rows,)
+
     information: float
     rand_index: float
     covered: float
@@ -62,10 +64,6 @@ class Keypoints(Result):
     consistency: float | None = None
     stability: float | None = None
     regression_error: float | None = None
-
-    @property
-    def rows(self) -> list[Row]:
-        return words.keypoints_rows(self)
 
 
 def keypoints(

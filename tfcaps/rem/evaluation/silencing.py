@@ -34,12 +34,11 @@ class Silencer:
         most_rows: Int. Rows that may be routed in a step.
     """
 
-    def __init__(self, model: keras.Model, layer: str | None = None):
+    def __init__(self, model: keras.Model):
         routed_layers(model)  # their absence is the clearer error
         self.model = encoder(model)
         check_weights(self.model.weights)
-        _, calls, number = connected_calls(self.model, layer)
-        call = calls[number]
+        call = connected_calls(self.model)[1][-1]
         self._below, above = cut(self.model, call.layer)
         self._has_activations = call.activations is not None
         self._shape = tuple(above.inputs[0].shape)
@@ -89,7 +88,6 @@ def images_and_trees(
     trees: Trees | None,
     samples: int,
     batch_size: int,
-    layer: str | None = None,
 ) -> tuple[Array, Trees]:
     """Returns the first images of a data set, and their trees.
 
@@ -106,7 +104,7 @@ def images_and_trees(
     images = np.concatenate(found)[:samples]
     if trees is None:
         parts = (images[part] for part in parts_of(len(images), batch_size))
-        return images, trees_of(model, parts, couplings=False, layer=layer)
+        return images, trees_of(model, parts, couplings=False)
     trees = trees[:samples]
     return trees.match(images), trees
 

@@ -180,7 +180,6 @@ def faithfulness_rows(used: Any) -> list[Row]:
             for which, others in (controls or used.controls(measure)).items():
                 text += f", of {which} {percent(others[name])}"
             rows.append((f"{title}, {name}", text))
-    silent = (f"{percent(s)} of {n}" for n, s in used.silent_capsules.items())
     rows += [
         ("size of a tree", f"{percent(used.size)} of the children"),
         ("images without a tree", percent(used.empty_trees)),
@@ -189,7 +188,6 @@ def faithfulness_rows(used: Any) -> list[Row]:
             "stability",
             "–" if used.stability is None else f"{used.stability:.3f}",
         ),
-        ("silent capsules", ", ".join(silent)),
     ]
     return rows + [row for one in used.further for row in one.rows]
 

@@ -67,10 +67,9 @@ class Trees:
             no positions.
         places: Row and column of each child in pixels, `[n, i, 2]`, float64,
             the centre of the first pixel at 0: what the layer's `child_places`
-            says, if it has such a method, or the centre of the child's
-            receptive field, see `receptive_fields`. NaN where children have no
-            positions, or the input is no image of a known size. It may be a
-            view that cannot be written to.
+            says, or the centre of the child's receptive field. NaN where
+            children have no positions, or the input is no image of a known
+            size. It may be a view that cannot be written to.
         hidden: Activations `[n, m]` and couplings `[n, m, i]` of each layer of
             fully connected capsules below, the first layer first.
             Couplings are `[n, m, 0]` if they were not wanted.
@@ -160,8 +159,7 @@ class Trees:
     def margins(self) -> Array:
         """Length of the predicted class less the runner-up's, `[n]`, float32.
 
-        It says how clear an answer is; a length does not, as all classes of an
-        image may be long, or short.
+        It says how clear an answer is: all classes may be long, or short.
         """
         rows, second = np.arange(len(self)), self.runners_up
         others = np.where(second < 0, 0.0, self.lengths[rows, second])
@@ -205,9 +203,7 @@ class Trees:
         """The largest code of each type, `[n, t]`, uint8: the key of types.
 
         The key of places changes as soon as an object moves; this one only
-        tells whether a type is in the tree, wherever that is. It is the maximum
-        because most places show nothing: in a mean, those of the object would
-        hardly count.
+        tells whether a type is in the tree, wherever that is.
         """
         by_place = self.codes.reshape(len(self), -1, self.num_types)
         return np.asarray(by_place.max(axis=1))
@@ -250,7 +246,6 @@ def trees(
     *,
     mode: str = "midtread",
     couplings: bool = True,
-    layer: str | None = None,
     batch_size: int = 256,
 ) -> Trees:
     """Returns the trees of images, from one pass of the model.
@@ -273,19 +268,12 @@ def trees(
             to `"midtread"`.
         couplings: Bool. Keep the couplings with all classes. Defaults to
             `True`.
-        layer: Name of the `ClassCaps` whose children the trees are of, if not
-            the last one. Its capsules must be the children of the next one, and
-            so on up to the classes. A child is then in the tree if its coupling
-            with some capsule of the tree exceeds the threshold, which is what
-            it has `towards` the class. `couplings` are those with the layer's
-            capsules. Defaults to `None`, the last routed layer.
         batch_size: Int. Most images in a batch cut from arrays. Defaults to
             `256`.
 
     Raises:
         ValueError: If the model has no routed layer, the last one makes no
-            classes, `layer` is none of its layers, there are no images, or an
-            argument is out of range.
+            classes, there are no images, or an argument is out of range.
 
     Example:
 
@@ -300,7 +288,7 @@ def trees(
     if levels is not None:
         model = quantize_couplings(model, levels, mode=mode)
     model = encoder(model)
-    network = TreeNetwork(model, mode, layer)
+    network = TreeNetwork(model, mode)
     check_weights(model.weights)  # a ReLU may make zeros of what is no number
     batches, _ = labelled_batches(images, batch_size, model, need_labels=False)
     parts = []
@@ -353,31 +341,24 @@ class TreeNetwork:
             no positions, or the input is no image of a known size.
     """
 
-    def __init__(
-        self,
-        network: keras.Model,
-        mode: str = "midtread",
-        layer: str | None = None,
-    ):
-        # What is below the chosen layer is hidden, what is above is followed.
-        copy, calls, self._chosen = connected_calls(network, layer)
+    def __init__(self, network: keras.Model, mode: str = "midtread"):
+        copy, calls = connected_calls(network)
         self.layers = [call.layer.name for call in calls]
-        last, chosen = calls[-1], calls[self._chosen]
+        *below, last = calls
         shown = {"poses": last.poses, "couplings": last.couplings}
         outputs = shown_outputs(copy, shown)
         self.poses = outputs.pop("poses")
-        outputs["links"] = [c.couplings for c in calls[self._chosen : -1]]
-        outputs |= _Children(chosen.layer)(*chosen[1:3])
+        outputs |= _Children(last.layer)(*last[1:3])
         outputs["hidden"] = [
             [_Children(c.layer)(*c[1:3])["activations"], c.couplings]
-            for c in calls[: self._chosen]
+            for c in below
         ]
         self.model = keras.Model(copy.input, outputs, name=network.name)
         self._thresholds = tuple(
             tree_threshold(call.layer.routing, call.couplings.shape[-1])
             for call in calls
         )
-        routing = chosen.layer.routing
+        routing = last.layer.routing
         self._levels = routing.levels or _LEVELS
         self._mode = routing.levels_mode if routing.levels else mode
         if self._levels > 256:
@@ -387,30 +368,23 @@ class TreeNetwork:
             )
         children, self.num_classes = last.couplings.shape[1:]
         self.grid: tuple[int, ...] = (children,)
-        if makes_classes(chosen.layer):
-            self.grid = chosen.layer.children_shape(chosen.children.shape)
+        if makes_classes(last.layer):
+            self.grid = last.layer.children_shape(last.children.shape)
         self._types = np.arange(math.prod(self.grid)) % self.grid[-1]
         self.fields: ReceptiveFields | None = None
         image = network.inputs[0].shape[1:]
         are_maps = len(self.grid) == len(image) == 3 and None not in image
-        if are_maps and math.prod(self.grid[:2]) > 1 and chosen is last:
+        if are_maps and math.prod(self.grid[:2]) > 1:
             self.fields = receptive_fields(network)
 
     def __call__(self, inputs: Any) -> Trees:
         """Returns the trees of a batch."""
         outputs = predict(self.model, inputs)
-        lengths = outputs["lengths"]
-        links = [*outputs["links"], outputs["couplings"]]
+        lengths, couplings = outputs["lengths"], outputs["couplings"]
         predicted = lengths.argmax(axis=-1)
         towards = np.take_along_axis(
-            links[-1], predicted[:, np.newaxis, np.newaxis], axis=-1
+            couplings, predicted[:, np.newaxis, np.newaxis], axis=-1
         )[..., 0]
-        *thresholds, threshold = self._thresholds[self._chosen :]
-        inside = in_tree(towards, threshold)
-        for below in links[-2::-1]:
-            # Couplings may be negative; those to other capsules do not count.
-            towards = np.where(inside[:, np.newaxis], below, 0.0).max(axis=-1)
-            inside = in_tree(towards, thresholds.pop())
         codes = quantize(towards, self._levels, mode=self._mode)
         places = outputs.get("places")
         if places is None:
@@ -421,10 +395,10 @@ class TreeNetwork:
         return Trees(
             predicted=predicted.astype(np.int32),
             lengths=lengths,
-            couplings=links[0],
+            couplings=couplings,
             towards=towards,
             codes=ops.convert_to_numpy(codes).astype(np.uint8),
-            in_tree=inside,
+            in_tree=in_tree(towards, self._thresholds[-1]),
             activations=outputs["activations"],
             types=self._types,
             places=places.astype(np.float64, copy=False),
@@ -434,14 +408,11 @@ class TreeNetwork:
         )
 
 
-def connected_calls(
-    model: keras.Model, layer: str | None = None
-) -> tuple[keras.Model, list[_Call], int]:
-    """Returns a copy of a model, its fully connected calls, and a number.
+def connected_calls(model: keras.Model) -> tuple[keras.Model, list[_Call]]:
+    """Returns a copy of a model, and its fully connected calls.
 
-    That is the place of `layer` among the calls, which are that of the last
-    routed layer, and before it those of each `ClassCaps` whose capsules are
-    directly the children of the next one.
+    They are that of the last routed layer, and before it those of each
+    `ClassCaps` whose capsules are directly the children of the next one.
     """
     last = last_routed_layer(model)
     check_called_once(model, last)
@@ -471,14 +442,7 @@ def connected_calls(
         if before.couplings.shape[2] != found[0].couplings.shape[1]:
             break  # `compact` took capsules out
         found.insert(0, before)
-    names = [call.layer.name for call in found]
-    if layer is not None and layer not in names:
-        raise ValueError(
-            "`layer` must be the last routed layer, or a `tfcaps.layers."
-            "ClassCaps` whose capsules are directly the children of the next "
-            f"one, up to the last: one of {names}. Received: layer={layer!r}."
-        )
-    return copy, found, names.index(layer or last.name)
+    return copy, found
 
 
 class _Children(keras.layers.Layer):
