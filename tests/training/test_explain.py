@@ -35,8 +35,8 @@ def run(tmp_path_factory):
     labels = np.random.default_rng(1).integers(0, 3, 40)
     report = rem.evaluate(model, (NOISE.astype("float32"), labels), 2)
     # So few levels that rounded couplings have other trees and other answers.
-    config = Config(levels=2)
-    folder = RunFolder(tmp_path_factory.mktemp("runs") / "run", config)
+    path = tmp_path_factory.mktemp("runs") / "run"
+    folder = RunFolder(path, Config(levels=2))
     folder.create()
     folder.save_data("noise", NAMES)
     folder.save_model("baseline", model)
@@ -210,7 +210,7 @@ def test_pictures_are_found_and_told_apart(photos, tmp_path):
         explain_job.find([tmp_path / "none"], NAMES)
 
 
-@pytest.mark.parametrize("suffix", ["heic", "HEIF", "avif", "dng", "jxl"])
+@pytest.mark.parametrize("suffix", ["heic", "HEIF", "dng"])
 def test_pictures_of_kinds_that_are_not_read_are_told(photos, tmp_path, suffix):
     (tmp_path / "phone").mkdir()
     for number in range(30):
@@ -233,9 +233,6 @@ def test_pictures_get_the_sides_and_channels_of_the_network(photos):
     picture = explain_job.Picture(photos / "ant" / "0.png", "0.png")
     readable, images, _ = explain_job.read([picture], (6, 9, 3))
     assert readable == [picture._replace(size=(9, 12))]
-    [image] = images.pixels
     grey = read(picture.path)[None, ..., None]
-    wanted = resize(np.repeat(grey, 3, axis=-1), (6, 9))[0]
-    np.testing.assert_array_equal(image, wanted)
-    assert image.shape == (6, 9, 3)
-    assert np.ptp(image, axis=-1).max() == 0
+    wanted = resize(np.repeat(grey, 3, axis=-1), (6, 9))
+    np.testing.assert_array_equal(images.pixels, wanted)
