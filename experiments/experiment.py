@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cli import UserError
-from training import presets
+from training import recipes
 from training.configs import Config
 from training.tables import Column
 
@@ -32,7 +32,7 @@ TABLES_OF_THE_PAPER = tuple(n for n in NAMES if n.startswith("table_"))
 # asked for. The released settings have no target for the sparsity.
 RECIPES: dict[str, dict[str, Any]] = {
     "short": {"epochs": 30, "learning_rate": 1e-3, "pruning": "polynomial"},
-    "paper": presets.SETTINGS,
+    "paper": recipes.TRAINING["paper"],
 }
 
 # How tables call what is measured of a run -> model, accuracy.
@@ -170,8 +170,8 @@ def _config(settings: dict[str, Any], recipe: str) -> Config:
     if target is not None:
         of_recipe = {
             "rem": True,
-            "levels": presets.LEVELS.get(settings["model"], 11),
-            "batch_size": presets.BATCH_SIZE,
+            "levels": recipes.LEVELS.get(settings["model"], 11),
+            "batch_size": 128,
             **RECIPES[recipe],
         }
         if recipe != "paper":

@@ -62,7 +62,7 @@ def make_parser() -> Parser:
         type=whole(1, 2**63 - 1),  # the server takes no larger ones
     )
     add(
-        "--images",
+        "--input-dtype",
         "what clients send: uint8 pixels from 0 to 255, or float32 pixels from "
         "0 to 1 (default: float32, or uint8 for a network that scales pixels "
         "itself)",
@@ -159,14 +159,14 @@ def export(options: argparse.Namespace) -> None:
         if options.int8:
             network = rem.encoder(model)
             shape = tuple(network.inputs[0].shape[1:])
-            sent = pixels_of(network, options.images, options.pixels).dtype
+            sent = pixels_of(network, options.input_dtype, options.pixels).dtype
             samples = read_samples(options.int8, shape, sent)
         with cli.native_silence():  # converters write notes
             target = save(
                 model,
                 options.to / name,
-                number=options.version,
-                images=options.images,
+                version=options.version,
+                input_dtype=options.input_dtype,
                 pixels=options.pixels,
                 levels=options.levels,
                 compacted=not options.no_compact,

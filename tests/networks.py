@@ -15,13 +15,19 @@ _STEM = {
     "primary_types": 2,
     "primary_dim": 4,
     "primary_kernel_size": 3,
-    "class_dim": 4,
 }
+
+
+def made(build, *arguments, decoder=False, **settings):
+    """Returns a network, with the dense decoder if it is wanted."""
+    model = build(*arguments, **settings)
+    return models.with_decoder(model) if decoder else model
 
 
 def tiny_capsnet(num_classes=3, **changes):
     """Returns DR-CapsNet for 8x8 images with a few hundred weights."""
-    return models.dr_capsnet((8, 8, 1), num_classes, **{**_STEM, **changes})
+    changes = {**_STEM, "class_dim": 4, **changes}
+    return made(models.dr_capsnet, (8, 8, 1), num_classes, **changes)
 
 
 def sequential_capsnet(*last):
@@ -120,7 +126,7 @@ _SETTINGS = {
         12,
         {"part_types": 3, "filters": (4,), "kernel_size": 3, "window": 3},
     ),
-    "deepcaps": (8, {"class_dim": 4}),
+    "deepcaps": (8, {}),
     "dr_capsnet": (8, _STEM),
     "efficient_capsnet": (12, {}),
     "efficient_conv_capsnet": (36, {}),
@@ -128,13 +134,14 @@ _SETTINGS = {
         13,
         {"filters": 4, "primary_types": 2, "conv_types": (2, 3)},
     ),
-    "gamma_capsnet": (8, {"hidden_capsules": 4, "hidden_dim": 4, **_STEM}),
-    "multilayer_capsnet": (8, {"capsules": (4, 3), "dim": 4, "kernel_size": 3}),
-    "parts_capsnet": (8, {"filters": (4, 4), "primary_types": 2, **_CAPSULES}),
+    "gamma_capsnet": (8, {"hidden_capsules": 4, **_STEM}),
+    "multilayer_capsnet": (8, {"capsules": (4, 3), "kernel_size": 3}),
+    "parts_capsnet": (8, {"filters": (4, 4), "primary_types": 2}),
 }
 # The networks for three classes.
 SMALL_NETWORKS = {
     name: partial(
+        made,
         globals().get(name) or getattr(models, name),
         (side, side, 1),
         3,

@@ -30,7 +30,7 @@ def rounded(couplings, settings):
     levels = settings.levels
     if levels is None:
         return couplings
-    if settings.levels_mode == "midtread":
+    if settings.mode == "midtread":
         codes = np.ceil(couplings * (levels - 1) - 0.5)
         return np.clip(codes, 0, levels - 1) / (levels - 1)
     codes = np.ceil(couplings * levels) - 1

@@ -170,8 +170,6 @@ class_caps-matrix_em | [(2, 3, 2, 16), (2, 3, 2)] | ALL
       share="type")
 conv_caps | MAP | {} | ConvCaps(3, 5, 2)
 conv_caps-same | MAP | COUPLINGS | ConvCaps(3, 5, (3, 2), (2, 1), "same")
-conv_caps-share_types | MAP | {}
-    | ConvCaps(3, 5, 2, share_types=True, use_bias=False)
 conv_caps-self_attention | MAP | {}
     | ConvCaps(3, 5, 2, routing="self_attention")
 conv_caps-matrix_em | [(4, 4, 2, 4), (4, 4, 2)] | ALL
@@ -180,7 +178,7 @@ conv_caps_3d | MAP | {} | ConvCaps3D(3, 5)
 conv_caps_3d-map | MAP | COUPLINGS | ConvCaps3D(3, 5, squash="map")
 conv_caps_3d-votes_bias | MAP | {} | ConvCaps3D(3, 5, bias="votes", depth=3)
 conv_caps_3d-no_bias | MAP | {}
-    | ConvCaps3D(3, 5, (3, 2), "valid", "uniform", bias=None)
+    | ConvCaps3D(3, 5, "uniform", bias=None)
 capsule_conv | MAP | {} | CapsuleConv2D(3, 5)
 capsule_conv-strides | MAP | {}
     | CapsuleConv2D(3, 5, (2, 3), 2, "valid", use_bias=True,
@@ -205,8 +203,6 @@ primary_caps-same | (5, 4, 3) | {}
 primary_caps-depthwise | (5, 5, 8) | {}
     | PrimaryCaps(2, 4, 3, depthwise=True, squash="efficient")
 primary_matrix_caps | (3, 4, 5) | {} | PrimaryMatrixCaps(2)
-primary_matrix_caps-strides | (5, 4, 3) | {}
-    | PrimaryMatrixCaps(2, 4, 3, 2, "same")
 decoder | (3, 4) | {} | Decoder((5, 3, 2))
 decoder-class_independent | [(3, 4), (3,)] | {}
     | Decoder((5, 3, 2), class_independent=True)
@@ -222,7 +218,7 @@ ROUTINGS = _cases(
 dynamic | DynamicRouting()
 dynamic-full | DynamicRouting(gradient="full")
 dynamic-levels | DynamicRouting(levels=5)
-dynamic-midrise | DynamicRouting(levels=4, levels_mode="midrise")
+dynamic-midrise | DynamicRouting(levels=4, mode="midrise")
 dynamic-leaky | DynamicRouting(leaky=True)
 dynamic-sharp | DynamicRouting(sharpness=2.0)
 dynamic-abstaining | DynamicRouting(leaky=True, sharpness=2.0, orphan=0.1)
@@ -230,7 +226,7 @@ dynamic-silent | DynamicRouting(silent_parents=2)
 em | EMRouting()
 em-code | EMRouting(variant="code")
 em-levels | EMRouting(inverse_temperature=0.1, epsilon=1e-6, gradient="last",
-    levels=11, levels_mode="midrise")
+    levels=11, mode="midrise")
 mean_shift | MeanShiftRouting()
 mean_shift-types | MeanShiftRouting(types=2, steps=2, width=1.0, levels=11)
 mean_shift-several | MeanShiftRouting(types=2, several=True)
@@ -266,7 +262,7 @@ coupling-custom | "routing"
     | CouplingLoss(0.5, 0.7, 3.0, share=0.2, places=4, name="custom")
 counterfactual | "routing" | CounterfactualLoss()
 counterfactual-custom | "routing"
-    | CounterfactualLoss(2.0, 0.5, m_plus=0.8, margin=0.3, name="custom")
+    | CounterfactualLoss(2.0, 0.5, margin=0.3, name="custom")
 presence | "routing" | PresenceLoss()
 reconstruction | "images" | ReconstructionLoss()
 reconstruction-custom | "images"

@@ -73,7 +73,8 @@ def test_config_names_every_argument_and_makes_an_equal_object(case):
     }
     assert named <= set(config)
     given = signature.bind(*case.make.args, **case.make.keywords).arguments
-    for name, value in {**given, **given.pop("kwargs", {})}.items():
+    more = given.pop("kwargs", {})
+    for name, value in {**given, **more}.items():
         if case not in LAYERS:  # which hold what they make of them
             assert config[name] == value, name
 

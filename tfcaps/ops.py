@@ -353,6 +353,15 @@ def check_positive(**sizes: int) -> None:
         )
 
 
+def check_not_negative(**numbers: float) -> None:
+    """Raises `ValueError` if a number is below 0."""
+    for name, number in numbers.items():
+        if number < 0:
+            raise ValueError(
+                f"`{name}` must not be negative. Received: {name}={number}."
+            )
+
+
 def check_levels(levels: Any) -> None:
     """Raises `ValueError` unless `levels` is an integer of at least 2."""
     if not is_integer(levels) or levels < 2:

@@ -126,19 +126,14 @@ class StopIfNotFinite(keras.callbacks.Callback):
 class StopOnValidation(keras.callbacks.Callback):
     """Stops when the validation loss has not fallen for long.
 
-    The losses of all epochs are kept in a file, so that a resumed training
-    stops where an uninterrupted one would have stopped; Keras' `EarlyStopping`
-    begins anew. The weights of the epoch with the lowest loss are kept in the
-    file `best`, ending in `.weights.h5`, if there is to be one.
+    The losses of all epochs are kept in the file `path`, so that a resumed
+    training stops where an uninterrupted one would have stopped; Keras'
+    `EarlyStopping` begins anew. The weights of the epoch with the lowest loss
+    are kept in the file `best`, ending in `.weights.h5`, if there is to be one.
     """
 
     def __init__(
-        self,
-        batches: Batches,
-        path: Path,
-        *,
-        patience: int,
-        best: Path | None = None,
+        self, batches: Any, path: Path, patience: int, best: Path | None = None
     ):
         super().__init__()
         self.batches = batches
@@ -151,7 +146,7 @@ class StopOnValidation(keras.callbacks.Callback):
         """The validation loss of each epoch so far."""
         if not self.path.exists():
             return []
-        return [row["loss"] for row in json.loads(self.path.read_text("utf-8"))]
+        return list(json.loads(self.path.read_text("utf-8")))
 
     def epochs(self, most: int) -> int:
         """Returns how many epochs to train, as far as that is known."""
@@ -171,7 +166,7 @@ class StopOnValidation(keras.callbacks.Callback):
             if self.best is not None and np.argmin(losses) == epoch:
                 save_weights(self.model, self.best)
             with write_atomically(self.path, "w") as file:
-                json.dump([{"loss": loss} for loss in losses], file)
+                json.dump(losses, file)
         if logs is not None:
             logs["val_loss"] = losses[-1]
         if self._is_over(losses):
@@ -202,17 +197,16 @@ class StepClock(keras.callbacks.Callback):
 
 
 class Measure(StepClock):
-    """Measures a network every few epochs, for `metrics.jsonl`.
+    """Measures a classifier every few epochs, for `metrics.jsonl`.
 
     It does after the first epoch and the last one too, also where the training
-    stops early: what stops it must stand before this callback. The network is
-    that from images to class lengths.
+    stops early: what stops it must stand before this callback.
     """
 
     def __init__(
         self,
         name: str,
-        network: keras.Model,
+        classifier: keras.Model,
         test: Split,
         epochs: int,
         folder: RunFolder,
@@ -221,18 +215,18 @@ class Measure(StepClock):
         draw = np.random.default_rng(0)
         rows = draw.permutation(len(test.labels))[:_CURVE_SAMPLES]
         self.name = name
-        self.network = network
-        self.test = Batches(*test.take(rows), measured_at_once(network))
+        self.classifier = classifier
+        self.test = Batches(*test.take(rows), measured_at_once(classifier))
         self.epochs = epochs
         self.folder = folder
 
     def on_train_begin(self, logs: Any = None) -> None:
         super().on_train_begin(logs)
-        self.local = devices.Local(self.network)
+        config = self.folder.config
+        self.measured = devices.local_copy(self.classifier)
         with devices.alone():
-            config = self.folder.config
             self.evaluator = rem.Evaluator(
-                self.local.model, config.fixed_levels, mode=config.mode
+                self.measured, config.fixed_levels, mode=config.mode
             )
 
     def on_epoch_end(
@@ -243,7 +237,10 @@ class Measure(StepClock):
         is_on_curve = epoch == 0 or (self.epochs - 1 - epoch) % every == 0
         if not is_on_curve and not self.model.stop_training:
             return
-        self.local.update()
+        if self.measured is not self.classifier:
+            weights = self.classifier.get_weights()
+            with devices.alone():
+                self.measured.set_weights(weights)
         with devices.alone():
             report = self.evaluator.run(self.test)
         # Keras shows what is added to the logs beside its progress bar, and

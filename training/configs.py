@@ -12,8 +12,8 @@ import cli
 
 # The main job trains on it unless another is named.
 DEFAULT_DATASET = "figures"
-# Names of pruning, and groups of weights, as in `training/pruning.py`
-# and `tfcaps.rem`, which take long to load.
+# Names of pruning, and groups of weights, as in `tfcaps.rem`, which takes long
+# to load.
 STRATEGIES = {
     "polynomial": "the smallest magnitudes, more and more of them (tfmot)",
     "one_shot": "the same all at once, in the middle of the training",
@@ -47,7 +47,7 @@ class Setting(NamedTuple):
 def setting(default: Any, about: str, *limits: Any, **more: Any) -> Any:
     """Returns the dataclass field of a setting that has a flag, see `Setting`.
 
-    Others are set by `training/presets.py` alone, and are plain fields.
+    Others are set by `training/recipes.toml` alone, and are plain fields.
     """
     known = Setting(about, *limits, **more)
     return dataclasses.field(default=default, metadata={"setting": known})
@@ -57,9 +57,6 @@ def _weight(default: float, of: str) -> Any:
     """Returns the field of a loss's weight."""
     about = f"weight of the loss for {of}; 0 for none"
     return setting(default, about, (0.0, 1e6))
-
-
-# ------------------------------------------------------ what flags are read by
 
 
 def _factors(text: str) -> tuple[float, ...]:
@@ -83,13 +80,11 @@ def _levels(text: str) -> int | tuple[int, ...] | str:
     return parts if parts[1:] else parts[0]
 
 
-# ------------------------------------------------------------ the settings
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DataSettings:
-    """Which images are trained on, and how they are changed at random."""
+class Config:
+    """Everything needed to repeat a run; `config.json` holds it."""
 
+    # -------------------------- which images, and how they change at random
     dataset: str = setting(
         "digits",
         "one of --list-datasets (default: figures), any name of TensorFlow "
@@ -149,11 +144,7 @@ class DataSettings:
     brightness_delta: float = 0.0  # most that is added or subtracted
     contrast: tuple[float, ...] = ()  # factors of the distance from the mean
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class NetworkSettings:
-    """Which network is trained, and what stands beside it."""
-
+    # ---------------------------- which network, and what stands beside it
     model: str = setting("dr_capsnet_small", "one of --list-models")
     backbone: str | None = setting(
         None,
@@ -172,20 +163,13 @@ class NetworkSettings:
         "most types of parts of constellation_capsnet (default: its own)",
         _FROM_1,
     )
-    # Pixels by which votes for a part may differ in the first epoch; null for
-    # as many as in the last one.
-    width_start: float | None = 6.0
     decoder: str = setting(
         "none",
         "reconstruct images too: trained with the capsules, or afterwards",
         choices=("none", "joint", "frozen"),
     )
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingSettings:
-    """How long, how fast and on what the network is trained."""
-
+    # ------------------------------------ how long, how fast and on what
     epochs: int = setting(8, "passes over the images", _FROM_1)
     batch_size: int = setting(
         128, "images in a step, over all replicas", _FROM_1
@@ -220,11 +204,7 @@ class TrainingSettings:
         "be slower",
     )
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RemSettings:
-    """Pruning, coupling losses and quantisation."""
-
+    # ------------------------ pruning, coupling losses and quantisation
     rem: bool = setting(False, "train a REM model beside the baseline")
     baseline: bool = setting(True, "train the baseline too, or REM alone")
     levels: int | tuple[int, ...] | str = setting(
@@ -303,22 +283,6 @@ class RemSettings:
         _SHARE,
     )
 
-
-# Title in `--help` -> the settings.
-GROUPS: dict[str, type] = {
-    "data": DataSettings,
-    "network": NetworkSettings,
-    "training": TrainingSettings,
-    "routing entropy minimisation": RemSettings,
-}
-# The rest of `RemSettings` makes no difference without REM.
-_ALSO_WITHOUT_REM = ("rem", "levels", "mode")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(RemSettings, TrainingSettings, NetworkSettings, DataSettings):
-    """Everything needed to repeat a run; `config.json` holds it."""
-
     @property
     def coupling_weights(self) -> tuple[float, float, float]:
         """The weights of `tfcaps.losses.CouplingLoss`, in its order."""
@@ -346,8 +310,7 @@ class Config(RemSettings, TrainingSettings, NetworkSettings, DataSettings):
 
     def uses(self, name: str) -> bool:
         """Tells whether a setting makes a difference to this run."""
-        is_of_rem = name in settings_of(RemSettings)
-        return self.rem or not is_of_rem or name in _ALSO_WITHOUT_REM
+        return self.rem or name in _ALSO_WITHOUT_REM or name not in _OF_REM
 
     @property
     def model_names(self) -> tuple[str, ...]:
@@ -359,19 +322,22 @@ class Config(RemSettings, TrainingSettings, NetworkSettings, DataSettings):
     @property
     def trained_names(self) -> tuple[str, ...]:
         """The models that are trained here, and not by another run."""
-        first = 0 if self.start_from is None else 1
-        return self.model_names[first:]
+        return self.model_names[self.start_from is not None :]
 
 
-# --------------------------------------------------------- files and flags
-
-
-def settings_of(config: type = Config) -> dict[str, Setting]:
-    """Returns the settings of a dataclass by name."""
-    return {
-        field.name: field.metadata.get("setting", Setting())
-        for field in dataclasses.fields(config)
-    }
+SETTINGS: dict[str, Setting] = {
+    field.name: field.metadata.get("setting", Setting())
+    for field in dataclasses.fields(Config)
+}
+_OF_REM = [*SETTINGS][[*SETTINGS].index("rem") :]
+_ALSO_WITHOUT_REM = ("rem", "levels", "mode")
+# Titles in `--help`, by the first setting below each.
+_TITLES = {
+    "dataset": "data",
+    "model": "network",
+    "epochs": "training",
+    "rem": "routing entropy minimisation",
+}
 
 
 def config_from(settings: Any) -> Config:
@@ -385,28 +351,20 @@ def config_from(settings: Any) -> Config:
     """
     if not isinstance(settings, dict) or "dataset" not in settings:
         raise ValueError("it must be a dict of settings, `dataset` among them")
-    known = settings_of()
-    if unknown := settings.keys() - known.keys():
+    if unknown := settings.keys() - SETTINGS.keys():
         raise ValueError(
             f"it has the settings {', '.join(sorted(unknown))}, which this "
             "version does not know; use the one that made it"
         )
-    types_of = typing.get_type_hints(Config)
-    return Config(
-        **{
-            name: _checked(name, value, _kinds(types_of[name]), known[name])
-            for name, value in settings.items()
-        }
-    )
+    return Config(**{name: _checked(name, settings[name]) for name in settings})
 
 
-def _checked(
-    name: str, value: Any, kinds: tuple[type, ...], known: Setting
-) -> Any:
+def _checked(name: str, value: Any) -> Any:
     """Returns a value from JSON in its declared type, and within its limits.
 
     JSON has no tuples, and writes some floats as whole numbers.
     """
+    known, kinds = SETTINGS[name], _kinds(name)
     if isinstance(value, list):
         value = tuple(value)
     if type(value) is int and float in kinds:
@@ -426,32 +384,35 @@ def _checked(
     return value
 
 
-def add_flags(group: str, add: Callable[..., argparse.Action]) -> None:
-    """Adds the flags of a group; one that is not given is `None`."""
-    types_of = typing.get_type_hints(GROUPS[group])
-    for name, known in settings_of(GROUPS[group]).items():
-        if not known.about:
-            continue
-        kinds = _kinds(types_of[name])
-        kind = next((k for k in kinds if k in _METAVARS), str)
-        how: dict[str, Any] = {
-            "type": known.read or str,
-            "metavar": known.metavar or _METAVARS[kind],
-        }
-        if bool in kinds:
-            how = {"action": argparse.BooleanOptionalAction}
-        elif known.choices:
-            how = {"choices": known.choices}
-        elif known.limits and not known.read:
-            low, high = known.limits
-            how["type"] = functools.partial(
-                cli.number, kind=kind, low=low, high=high
-            )
-        add(f"--{name.replace('_', '-')}", help=known.about, **how)
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds all flags, in groups; one that is not given is `None`."""
+    for name, known in SETTINGS.items():
+        if title := _TITLES.get(name):
+            group = parser.add_argument_group(title)
+        if known.about:
+            flag = f"--{name.replace('_', '-')}"
+            group.add_argument(flag, help=known.about, **_parsing(name, known))
 
 
-def _kinds(declared: Any) -> tuple[type, ...]:
-    """Returns the classes of the values that a declared type allows."""
+def _parsing(name: str, known: Setting) -> dict[str, Any]:
+    """Returns how argparse reads a flag."""
+    kinds = _kinds(name)
+    if bool in kinds:
+        return {"action": argparse.BooleanOptionalAction}
+    if known.choices:
+        return {"choices": known.choices}
+    kind = next((k for k in kinds if k in _METAVARS), str)
+    read = known.read or str
+    if known.limits and not known.read:
+        low, high = known.limits
+        read = functools.partial(cli.number, kind=kind, low=low, high=high)
+    return {"type": read, "metavar": known.metavar or _METAVARS[kind]}
+
+
+@functools.cache
+def _kinds(name: str) -> tuple[type, ...]:
+    """Returns the classes of the values that a setting may have."""
+    declared = typing.get_type_hints(Config)[name]
     options = (
         typing.get_args(declared)
         if isinstance(declared, types.UnionType)

@@ -8,28 +8,35 @@ The budget is counted in steps, and not in passes over pictures, of which there
 may be few. Pruning and the ramps of losses are shares of it.
 """
 
+import dataclasses
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from training import presets
+from training import recipes
 from training.configs import Config
 from training.datasets import own
 
-MODEL = "parts_capsnet_pictures"
-# That of large pictures.
-_PHOTOS = "parts_capsnet_photos_unshared"
+SMALL, CONSTELLATION = "dr_capsnet_small", "constellation_capsnet"
+# Of a user's pictures, and of large ones.
+PICTURES, PHOTOS = "parts_capsnet_pictures", "parts_capsnet_photos_unshared"
+# Of photos that have a name.
+_NAMED_PHOTOS = "parts_capsnet_photos"
+# Data sets whose default network names parts. It is told neither kinds, nor how
+# many there are, nor places.
+_PARTS = ("figures", "figures_of_four", "figures_repeated")
 _STEPS = 2200
 _FEWEST_EPOCHS = 8
 # Images in a step, for training sets below so many images.
 _BATCHES = ((600, 16), (3000, 32), (math.inf, 64))
 # Sides of images that the network takes as they are, in pixels.
 _SMALLEST, _LARGEST = 16, 64
-# Side of those that are resized, and from where on they are photos.
-_SIDE = 32
+# Sides of those that are resized: small ones, photos, which are twice the
+# windows of their network, and photos for a backbone.
+_SIDE, _PHOTO_SIDE, _BACKBONE_SIDE = 32, 64, 128
+# From here on they are photos.
 _LARGE_FROM = 128
 # Classes are made equally frequent if one has so many times another's.
 _UNBALANCED = 1.5
@@ -45,22 +52,33 @@ def load(
     Preparation and augmentation are those of the data set's protocol, or follow
     from the pictures of a folder.
     """
-    names_parts = model in (None, presets.CONSTELLATION)
+    config = Config(dataset=dataset)
+    names_parts = model in (None, CONSTELLATION)
     if backbone is not None and names_parts:
-        return presets.on_backbone(load(dataset))
-    if dataset in presets.PARTS and not names_parts:
-        return Config(dataset=dataset, **presets.FIGURES)
-    if dataset in presets.PARTS:
-        return presets.constellation(Config(dataset=dataset))
-    if dataset == "digits" and model != presets.CONSTELLATION:
-        return presets.digits()
-    if dataset in presets.PHOTO_EPOCHS and model in (None, presets.PHOTOS):
-        return presets.photos(dataset)
-    found = of_pictures(dataset, model) if dataset else None
-    if model == presets.CONSTELLATION:
-        return presets.constellation(found or Config(dataset=dataset))
-    config = Config(dataset=dataset, **presets.protocol(dataset))
-    return found or presets.with_losses(config, model)
+        images = load(dataset)
+        return dataclasses.replace(
+            recipes.applied("backbone", config),
+            balanced=images.balanced,
+            resize=images.resize and _BACKBONE_SIDE,
+        )
+    if dataset in _PARTS:
+        name = "constellation" if names_parts else "parts"
+        return recipes.applied(name, config)
+    if dataset == "digits" and model != CONSTELLATION:
+        return recipes.applied("digits", config)
+    epochs = recipes.PHOTO_EPOCHS.get(dataset)
+    if epochs is not None and model in (None, _NAMED_PHOTOS):
+        config = recipes.applied("photos", recipes.applied("any_view", config))
+        return dataclasses.replace(config, epochs=epochs, resize=_PHOTO_SIDE)
+    of_folder = of_pictures(dataset, model) if dataset else None
+    if model == CONSTELLATION:
+        return recipes.applied("constellation", of_folder or config)
+    if of_folder is not None:
+        return of_folder
+    config = recipes.prepared(config)
+    return (
+        recipes.applied("trees", config) if model in (None, SMALL) else config
+    )
 
 
 def of_pictures(dataset: str, model: str | None = None) -> Config | None:
@@ -69,48 +87,51 @@ def of_pictures(dataset: str, model: str | None = None) -> Config | None:
     They are `None` without pictures, or of such that are too small for parts.
     Only the network that is chosen here gets losses that need positions.
     """
-    found = own.survey(Path(dataset))
-    if found is None:
+    survey = own.survey(Path(dataset))
+    if survey is None:
         return None
     # The median over images.
-    side = int(np.median([min(size) for size in found.sizes]))
+    side = int(np.median([min(size) for size in survey.sizes]))
     if side < _SMALLEST:
         return None
-    batch_size = next(b for most, b in _BATCHES if len(found.training) < most)
-    counts = _counts(found)
+    batch_size = next(b for most, b in _BATCHES if len(survey.training) < most)
+    counts = _counts(survey)
     balanced = bool(counts.max() > _UNBALANCED * counts.min())
-    steps = _steps(found, balanced, batch_size)
     large = side >= _LARGE_FROM
-    own_model = _PHOTOS if large else MODEL
-    fits = set(found.sizes) == {(side, side)} and side <= _LARGEST
-    size = presets.PHOTO_SIDE if large else None if fits else _SIDE
-    settings: dict[str, Any] = {
-        "dataset": dataset,
-        "epochs": max(math.ceil(_STEPS / steps), _FEWEST_EPOCHS),
-        "batch_size": batch_size,
-        "balanced": balanced,
-        "resize": size,
-        "shift": round(_SHIFT * (size or side)),
-        "flip": True,
-        "rotation": 15.0,
-        **presets.ANY_VIEW,
-    }
-    if model not in (None, MODEL, _PHOTOS):
-        return presets.with_losses(Config(**settings), model)
-    return Config(**(presets.PICTURES | settings | {"model": own_model}))
+    fits = set(survey.sizes) == {(side, side)} and side <= _LARGEST
+    size = _PHOTO_SIDE if large else None if fits else _SIDE
+    config = Config(dataset=dataset)
+    if model in (None, PICTURES, PHOTOS):
+        config = recipes.applied("pictures", config)
+        config = dataclasses.replace(
+            config, model=PHOTOS if large else PICTURES
+        )
+    elif model == SMALL:
+        config = recipes.applied("trees", config)
+    steps = _steps(survey, balanced, batch_size)
+    return dataclasses.replace(
+        recipes.applied("any_view", config),
+        epochs=max(math.ceil(_STEPS / steps), _FEWEST_EPOCHS),
+        batch_size=batch_size,
+        balanced=balanced,
+        resize=size,
+        shift=round(_SHIFT * (size or side)),
+        flip=True,
+        rotation=15.0,
+    )
 
 
 def about_pictures(config: Config) -> str | None:
     """Returns a line of what is done with a user's pictures, and why."""
-    found = own.survey(Path(config.dataset))
-    if found is None:
+    survey = own.survey(Path(config.dataset))
+    if survey is None:
         return None
-    sides = np.array(found.sizes)
+    sides = np.array(survey.sizes)
     low, high = sides.min(), sides.max()
     of = f"{low:,}" if low == high else f"{low:,} to {high:,}"
     size = config.resize
     resized = "" if size is None else f", resized to {size}x{size} (--resize)"
-    steps = _steps(found, config.balanced, config.batch_size)
+    steps = _steps(survey, config.balanced, config.batch_size)
     clauses = [
         f"{len(sides):,}, sides of {of} pixels{resized}",
         f"{config.epochs} epochs (--epochs) of about {steps:,} steps of "
@@ -127,14 +148,14 @@ def about_pictures(config: Config) -> str | None:
     return "; ".join(clauses)
 
 
-def _counts(found: own.Survey) -> NDArray[np.intp]:
-    labels = [picture.label for picture in found.pictures]
+def _counts(survey: own.Survey) -> NDArray[np.intp]:
+    labels = [picture.label for picture in survey.pictures]
     return np.unique(labels, return_counts=True)[1]
 
 
-def _steps(found: own.Survey, balanced: bool, batch_size: int) -> int:
+def _steps(survey: own.Survey, balanced: bool, batch_size: int) -> int:
     """Returns about how many steps an epoch has."""
-    counts = _counts(found)
+    counts = _counts(survey)
     # A rare class is seen as often as the most frequent one.
     seen = len(counts) * counts.max() if balanced else counts.sum()
-    return math.ceil(len(found.training) * seen / counts.sum() / batch_size)
+    return math.ceil(len(survey.training) * seen / counts.sum() / batch_size)

@@ -16,22 +16,16 @@ files, measures and draws.
 import contextlib
 import os
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 
 from cli import UserError
 
+# The backend that each of them needs.
 STRATEGIES = {"none": None, "mirrored": "tensorflow", "data-parallel": "jax"}
-_PROCESSES = "KERAS_DISTRIBUTION_NUM_PROCESSES"
+Strategy = Any  # of TensorFlow or Keras: both have a `scope()`
 _XLA_FLAG = "--xla_gpu_deterministic_ops"
-
-
-class Strategy(Protocol):
-    """What TensorFlow's and Keras' strategies have in common."""
-
-    def scope(self) -> contextlib.AbstractContextManager[Any]:
-        """Returns the context in which models are made and trained."""
 
 
 def make_strategy(name: str) -> Strategy | None:
@@ -53,7 +47,7 @@ def make_strategy(name: str) -> Strategy | None:
         devices = devices or tf.config.list_logical_devices("CPU")
         return tf.distribute.MirroredStrategy([d.name for d in devices])
     if name == "data-parallel":
-        if _PROCESSES in os.environ:
+        if "KERAS_DISTRIBUTION_NUM_PROCESSES" in os.environ:
             keras.distribution.initialize()
         # Each process cuts its own part of a batch.
         return keras.distribution.DataParallel(auto_shard_dataset=False)
@@ -66,9 +60,9 @@ def make_deterministic() -> None:
         import tensorflow as tf
 
         tf.config.experimental.enable_op_determinism()
-    elif _jax().default_backend() == "gpu" and _XLA_FLAG not in os.environ.get(
-        "XLA_FLAGS", ""
-    ):
+        return
+    flags = os.environ.get("XLA_FLAGS", "")
+    if _jax().default_backend() == "gpu" and _XLA_FLAG not in flags:
         raise UserError(
             "--deterministic on a GPU with JAX needs the environment variable "
             f"XLA_FLAGS={_XLA_FLAG}=true."
@@ -78,6 +72,17 @@ def make_deterministic() -> None:
 def scope(strategy: Strategy | None) -> contextlib.AbstractContextManager[Any]:
     """Returns the context in which models are made and trained."""
     return strategy.scope() if strategy else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Leaves data parallelism for a while."""
+    distribution = keras.distribution.distribution()
+    keras.distribution.set_distribution(None)
+    try:
+        yield
+    finally:
+        keras.distribution.set_distribution(distribution)
 
 
 @contextlib.contextmanager
@@ -108,6 +113,14 @@ def num_processes() -> int:
     return _jax().process_count() if _is_on_jax() else 1
 
 
+def wait() -> None:
+    """Lets the processes wait for each other."""
+    if num_processes() > 1:
+        from jax.experimental import multihost_utils
+
+        multihost_utils.sync_global_devices("tfcaps")
+
+
 def accelerators() -> list[str]:
     """Returns what the GPUs of this run are called, none without any."""
     if _is_on_jax():
@@ -120,44 +133,18 @@ def accelerators() -> list[str]:
     return [details(gpu).get("device_name", "GPU") for gpu in gpus]
 
 
-def wait() -> None:
-    """Lets the processes wait for each other."""
-    if num_processes() > 1:
-        from jax.experimental import multihost_utils
-
-        multihost_utils.sync_global_devices("tfcaps")
-
-
-class Local:
-    """A model on the devices of this process alone, to be measured there.
+def local_copy(model: keras.Model) -> keras.Model:
+    """Returns a copy of a model on the devices of this process alone.
 
     Without data parallelism it is the model itself.
     """
-
-    def __init__(self, model: keras.Model):
-        self._source = self.model = model
-        if keras.distribution.distribution() is not None:
-            with alone():
-                self.model = keras.models.clone_model(model)
-            self.update()
-
-    def update(self) -> None:
-        """Takes over the newest weights."""
-        if self.model is not self._source:
-            weights = self._source.get_weights()
-            with alone():
-                self.model.set_weights(weights)
-
-
-@contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """Leaves data parallelism for a while."""
-    distribution = keras.distribution.distribution()
-    keras.distribution.set_distribution(None)
-    try:
-        yield
-    finally:
-        keras.distribution.set_distribution(distribution)
+    if keras.distribution.distribution() is None:
+        return model
+    weights = model.get_weights()
+    with alone():
+        copy = keras.models.clone_model(model)
+        copy.set_weights(weights)
+    return copy
 
 
 def _is_on_jax() -> bool:

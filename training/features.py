@@ -100,7 +100,7 @@ def _computed(
     total = sum(len(split.labels) for split in parts.values())
     print(f"the backbone's features of {total:,} images", flush=True)
     bar = keras.utils.Progbar(total, verbose=progress() % 2)
-    model, maps = devices.Local(front).model, {}
+    model, maps = devices.local_copy(front), {}
     try:
         for name, (images, labels) in parts.items():
             shape = (len(labels), *front.output_shape[1:])

@@ -24,7 +24,7 @@ from cli import UserError, read_model
 from tfcaps.files import save_atomically, write_atomically
 from tfcaps.rem import CouplingDictionary, Report
 from training import devices
-from training.configs import Config, config_from, settings_of
+from training.configs import SETTINGS, Config, config_from
 from training.names import as_text
 
 fcntl: Any = None
@@ -134,7 +134,7 @@ class RunFolder:
         about = path / "environment.json"
         if not (path / "rem.json").exists():
             settings = json.loads((path / "config.json").read_text("utf-8"))
-            if missing := sorted(settings_of().keys() - settings.keys()):
+            if missing := sorted(SETTINGS.keys() - settings.keys()):
                 raise UserError(
                     f"the run in {path} was begun by a version that did not "
                     f"have {', '.join(missing)}; use that, which "

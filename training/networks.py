@@ -1,4 +1,4 @@
-"""Builds the network of a run, with what stands before and behind it."""
+"""Builds the network of a run, with its standardisation and decoder."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from tfcaps import graphs
 from training import backbone as backbones
 from training.configs import Config
 from training.datasets import Data, channel_statistics
-from training.models import MODELS, network
+from training.models import MODELS, builder, network
 
 Shape = tuple[int, int, int]
 
@@ -32,22 +32,21 @@ def build_for(
         mean, std = (), ()  # it scales images as it has learnt to
     elif config.measured:
         mean, std = channel_statistics(data.train.images.pixels)
-    more: dict[str, Any] = {}
+    backbone = None
     if config.backbone is not None:
-        trained = backbones.load(
+        backbone = backbones.load(
             config.backbone, config.data_dir, data.image_shape
         )
-        more = {"backbone": trained}
     return build(
         config.model,
         data.image_shape,
         data.num_classes,
-        routing=config.routing,
-        part_types=config.part_types,
+        backbone=backbone,
         decoder=config.decoder == "joint" if decoder is None else decoder,
         mean=mean,
         std=std,
-        **more,
+        routing=config.routing,
+        part_types=config.part_types,
     )
 
 
@@ -60,31 +59,28 @@ def build(
     decoder: bool = False,
     mean: Sequence[float] = (),
     std: Sequence[float] = (),
-    **arguments: Any,
+    routing: str | None = None,
+    part_types: int | None = None,
 ) -> keras.Model:
     """Builds the network called `name`.
 
     The feature map of a trained `backbone`, which stays as it is, replaces the
-    first convolution.
-    With mean and deviation of each channel, or of all, the network standardises
-    its images, so that whoever asks it sends raw ones. Other arguments are
-    those of the network, such as `routing`; of `None` its own.
+    first convolution. With mean and deviation of each channel, or of all, the
+    network standardises its images, so that whoever asks it sends raw ones.
+    Routing and types of parts are those of the network unless given.
     """
     known = network(name)
-    given = {key: v for key, v in arguments.items() if v is not None}
-    if "part_types" in given and known.loss != "evidence":
+    given: dict[str, Any] = {}
+    if part_types is not None:
         able = [key for key in MODELS if MODELS[key].loss == "evidence"]
-        raise UserError(
-            f"--part-types is for {', '.join(able)}; {name} has none."
-        )
-    if given.get("routing", "").isdigit():
-        given["routing"] = int(given["routing"])
-    make = known.build if backbone is None else known.on_backbone
-    if make is None:
-        able = [key for key, other in MODELS.items() if other.on_backbone]
-        raise UserError(
-            f"{name} does not stand on a backbone; {', '.join(able)} do."
-        )
+        if name not in able:
+            raise UserError(
+                f"--part-types is for {', '.join(able)}; {name} has none."
+            )
+        given["part_types"] = part_types
+    if routing is not None:
+        given["routing"] = int(routing) if routing.isdigit() else routing
+    make = builder(name, on_backbone=backbone is not None)
     try:
         if backbone is not None:
             model = make(backbone, classes, input_shape=shape, **given)

@@ -9,10 +9,14 @@ from keras.optimizers import schedules
 import tfcaps
 from cli import UserError
 from tfcaps import graphs, rem
-from tfcaps.callbacks import BlueprintEstimation, HardenParts
+from tfcaps.callbacks import (
+    BlueprintEstimation,
+    IncreaseMargin,
+    SharpnessSchedule,
+    scheduled_layers,
+)
 from tfcaps.parts import ConstellationModel
-from tfcaps.rem.sharpness import scheduled_layers
-from training import models
+from training import models, pruning
 from training.batches import Batches, repeated
 from training.configs import Config
 from training.datasets import Data
@@ -21,37 +25,30 @@ from training.datasets import Data
 RECONSTRUCTION = 5e-4
 # Share of the training at which the routing has its own sharpness.
 _SHARP_AT = 0.6
-# Share of the training with hard competition of parts, and of those on a
-# backbone.
-_HARD, _HARD_ON_BACKBONE = 0.35, 0.5
 
 
 def with_outputs(
-    network: keras.Model, name: str, config: Config, data: Data
+    classifier: keras.Model, name: str, config: Config, data: Data
 ) -> keras.Model:
     """Returns a network with the outputs that it is trained on."""
     if models.network(config.model).loss == "evidence":
-        if isinstance(network, ConstellationModel):
-            return network
-        classes = rem.encoder(network)
-        return ConstellationModel(classes.input, classes.output, classes.name)
+        if isinstance(classifier, ConstellationModel):
+            return classifier
+        plain = rem.encoder(classifier)
+        return ConstellationModel(plain.input, plain.output, plain.name)
     counterfactual = any(config.counterfactual_weights)
     if name != "rem" or not (counterfactual or any(config.coupling_weights)):
-        return network
+        return classifier
     labels = data.train.labels
-    seen = len(repeated(labels) if config.balanced else labels)
-    ramp = config.coupling_ramp * config.epochs * seen / config.batch_size
+    count = len(repeated(labels) if config.balanced else labels)
+    ramp = config.coupling_ramp * config.epochs * count / config.batch_size
     return rem.add_couplings(
-        network, ramp_steps=round(ramp), counterfactual=counterfactual
+        classifier, ramp_steps=round(ramp), counterfactual=counterfactual
     )
 
 
 def compile_model(
-    model: keras.Model,
-    name: str,
-    config: Config,
-    steps_per_epoch: int,
-    network: keras.Model,
+    model: keras.Model, name: str, config: Config, steps_per_epoch: int
 ) -> None:
     """Gives a model its optimiser, losses and metrics."""
     optimizer = keras.optimizers.Adam(learning_rate(config, steps_per_epoch))
@@ -61,17 +58,17 @@ def compile_model(
             decay_rate(config, steps_per_epoch),
             targets=config.decay_targets,
         )
-    minimised = losses(model, config, network)
+    if isinstance(model, ConstellationModel):
+        model.compile(optimizer)  # it has losses of its own
+        return
     metrics: Any = ["accuracy"]
     if isinstance(model.output, dict):
         metrics = {"lengths": metrics}
-    model.compile(optimizer, minimised, metrics=metrics)
+    model.compile(optimizer, losses(model, config), metrics=metrics)
 
 
-def losses(model: keras.Model, config: Config, network: keras.Model) -> Any:
+def losses(model: keras.Model, config: Config) -> Any:
     """Returns the loss of the lengths, or a dict for several outputs."""
-    if isinstance(model, ConstellationModel):
-        return "auto"
     is_spread = models.network(config.model).loss == "spread"
     lengths = (
         tfcaps.losses.SpreadLoss() if is_spread else tfcaps.losses.MarginLoss()
@@ -80,11 +77,12 @@ def losses(model: keras.Model, config: Config, network: keras.Model) -> Any:
         return lengths
     places = 1
     if config.coupling_types:
-        places = math.prod(graphs.children_grid(network)[:-1])
+        classifier = rem.encoder(model)
+        places = math.prod(graphs.children_grid(classifier)[:-1])
         if places == 1:
             raise UserError(
                 "--coupling-types needs children at several places, which "
-                f"{network.name} does not have."
+                f"{classifier.name} does not have."
             )
     every = {
         "lengths": lengths,
@@ -102,83 +100,82 @@ def losses(model: keras.Model, config: Config, network: keras.Model) -> Any:
 def learning_rate(
     config: Config, steps_per_epoch: int
 ) -> schedules.LearningRateSchedule:
-    """Learning-rate schedule: cosine to 0, or exponential per epoch."""
+    """Returns the learning rate: a cosine to 0, or exponential per epoch."""
     first, factor = config.learning_rate, config.learning_rate_decay
     if factor is not None:
-        return schedules.ExponentialDecay(
-            first, steps_per_epoch, factor, staircase=True
-        )
+        return _by_epoch(first, factor, steps_per_epoch)
     return schedules.CosineDecay(first, config.epochs * steps_per_epoch)
 
 
 def decay_rate(
     config: Config, steps_per_epoch: int
 ) -> schedules.LearningRateSchedule:
-    """Schedule of the decay: polynomial to 0, or exponential per epoch.
+    """Returns that of the decay: a polynomial to 0, or exponential per epoch.
 
     With the first, the last steps only fit what is left; the second is that of
     the paper.
     """
-    first, factor = config.decay, config.decay_factor
-    if factor is not None:
-        return schedules.ExponentialDecay(
-            first, steps_per_epoch, factor, staircase=True
-        )
-    return schedules.PolynomialDecay(
-        first, config.epochs * steps_per_epoch, 0.0, config.decay_power
-    )
+    first, steps = config.decay, config.epochs * steps_per_epoch
+    if config.decay_factor is not None:
+        return _by_epoch(first, config.decay_factor, steps_per_epoch)
+    return schedules.PolynomialDecay(first, steps, 0.0, config.decay_power)
+
+
+def _by_epoch(
+    first: float, factor: float, steps: int
+) -> schedules.LearningRateSchedule:
+    return schedules.ExponentialDecay(first, steps, factor, staircase=True)
 
 
 def changes(
-    model: keras.Model, config: Config, batches: Batches
+    model: keras.Model, name: str, config: Config, data: Data, batches: Batches
 ) -> list[keras.callbacks.Callback]:
     """Returns the callbacks that change a compiled model while it is trained.
 
-    They set the step of pruning, the sharpness of the routing, the blueprints
-    of parts, and the margins of losses.
+    They prune, and set the sharpness of the routing, the blueprints of parts,
+    and the margins of losses.
     """
-    callbacks: list[keras.callbacks.Callback] = []
-    if getattr(model, "pruning", None) is not None:
-        callbacks.append(rem.UpdatePruningStep())
+    callbacks: list[keras.callbacks.Callback | None] = []
+    if name == "rem":
+        callbacks.append(pruning.callback(config, data, batches))
     sharp = scheduled_layers(model)
     if sharp and (start := config.sharpness_start):
         growth = max(layer.routing.sharpness for layer in sharp) / start
         last = max(round(_SHARP_AT * config.epochs), 1)
         callbacks.append(
-            rem.SharpnessSchedule(
+            SharpnessSchedule(
                 lambda epoch: start * growth ** min(epoch / last, 1.0)
             )
         )
+    if isinstance(model, ConstellationModel) and model.estimates_blueprints:
+        callbacks.append(_blueprints(model, config, batches))
     loss = model.loss
-    if isinstance(model, ConstellationModel):
-        callbacks.append(_of_parts(model, config, batches))
-    elif isinstance(loss, dict):
+    if isinstance(loss, dict):
         loss = loss.get("lengths")
     # On JAX the margin is a constant, and stays where it begins.
     is_constant = keras.backend.backend() == "jax"
     if isinstance(loss, tfcaps.losses.SpreadLoss) and not is_constant:
-        callbacks.append(tfcaps.losses.IncreaseMargin(loss))
-    return callbacks
+        callbacks.append(IncreaseMargin(loss))
+    return [callback for callback in callbacks if callback is not None]
 
 
-def _of_parts(
+def _blueprints(
     model: ConstellationModel, config: Config, batches: Batches
-) -> keras.callbacks.Callback:
-    """Returns what hardens the parts of a network, and moves its blueprints.
+) -> BlueprintEstimation:
+    """Returns what moves the blueprints of a network.
 
-    A network that has been trained stays as narrow and hard as it is, and of a
-    given number types are not merged.
+    One that has been trained stays as narrow and hard as it is, and of a given
+    number types are not merged.
     """
-    width = config.width_start
-    if not model.estimates_blueprints:
-        share = 1.0 if width is None else _HARD_ON_BACKBONE
-        return HardenParts(share, config.epochs)
+    settings: dict[str, Any] = {}
+    if config.part_types is not None:
+        settings = {"merge": None}
+    if model.is_trained:
+        settings = {"widths": None, "hard": 1.0, "merge": None}
     return BlueprintEstimation(
         batches.images,
         batches.labels,
         config.epochs,
-        widths=None if width is None else (width, 2.0),
-        hard=1.0 if width is None else _HARD,
-        merge=None if width is None or config.part_types is not None else 0.5,
         seed=config.seed,
+        **settings,
     )

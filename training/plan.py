@@ -95,12 +95,12 @@ def _training(data: Data, folder: RunFolder, strategy: Strategy | None) -> str:
 
 def _features(setup: train.Setup) -> float:
     """Prints what a backbone does, and returns the seconds of its features."""
-    model, config, data = setup.model, setup.config, setup.data
+    model, config, data = setup.full_model, setup.config, setup.data
     layer = features.backbone_of(model)
     if layer is None:
         return 0.0
     head = f"backbone  {config.backbone}, frozen: "
-    if setup.network is model:
+    if setup.classifier is model:
         print(f"{head}in each step, because {features.obstacle(model, config)}")
         return 0.0
     front, _ = graphs.split(model, layer)
@@ -126,7 +126,7 @@ def _step_seconds(setup: train.Setup) -> float:
     """Trains a few steps, and returns the seconds of the fastest."""
     clock = StepClock()
     count = min(setup.batches.num_batches, _TIMED)
-    setup.trained.fit(
+    setup.training_model.fit(
         setup.batches,
         epochs=1 + -(-_TIMED // count),
         steps_per_epoch=count,

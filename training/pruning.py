@@ -1,9 +1,4 @@
-"""The pruning strategies of the command line: `--pruning NAME`.
-
-`begin` begins one on a compiled model, `rem.UpdatePruningStep` drives it, and
-`rem.strip_pruning` ends it. To add one, add its case to `begin`, its name to
-`training/configs.py`.
-"""
+"""The pruning strategies of the command line: `--pruning NAME`."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +8,6 @@ import numpy as np
 
 from cli import UserError
 from tfcaps import rem
-from tfcaps.rem.pruning.prune import PolynomialDecay
 from training.batches import Batches
 from training.configs import Config
 from training.datasets import Data
@@ -23,64 +17,39 @@ from training.images import Images, centre_crop
 _SAMPLES = 1024
 
 
-def begin(
-    model: keras.Model, config: Config, data: Data, batches: Batches
-) -> None:
-    """Begins the strategy of the settings."""
-    final, steps = config.final_sparsity, batches.num_batches
+def callback(config: Config, data: Data, batches: Batches) -> rem.Prune | None:
+    """Returns the callback that prunes as the settings say, if they do."""
+    settings: dict[str, Any] = {}
     match config.pruning:
-        case "polynomial":
-            schedule = polynomial_schedule(config, steps)
-            rem.prune_low_magnitude(model, schedule, scope="global")
-        case "one_shot":
-            middle = (config.pruning_begin + config.pruning_end) / 2
-            moment = max(round(middle * config.epochs * steps), 1)
-            rem.prune_low_magnitude(
-                model, lambda step: (step == moment, final), scope="global"
-            )
-        case "structured":
-            rem.prune_structured(model, polynomial_schedule(config, steps))
+        case "none":
+            return None
         case "snip":
-            arranged = _all_classes(config, data, batches)
-            rem.prune_single_shot(model, arranged, final)
+            settings["data"] = _all_classes(config, data, batches)
         case "iterative":
             images, labels = data.validation
-            if not len(labels):
-                raise UserError(
-                    "--pruning iterative needs validation images; give "
-                    "--validation a share above 0."
-                )
-            rem.prune_iteratively(
-                model,
-                (images[:], labels),
-                max_searches=config.max_searches,
-                min_accuracy=config.min_accuracy,
-                max_sparsity=final,
-            )
+            settings["data"] = images[:], labels
+            settings["max_searches"] = config.max_searches
+            settings["min_accuracy"] = config.min_accuracy
+    if not config.final_sparsity:
+        return None
+    return rem.Prune(
+        config.final_sparsity,
+        config.pruning,
+        begin=config.pruning_begin,
+        end=config.pruning_end,
+        **settings,
+    )
 
 
 def check_structured(model: keras.Model, config: Config) -> None:
     """Begins it on a model that is not needed, before anything is trained."""
-    schedule = polynomial_schedule(config, steps_per_epoch=1)
     try:
-        rem.prune_structured(model, schedule)
+        rem.Prune(config.final_sparsity, "structured").set_model(model)
     except ValueError as error:
         raise UserError(
             "--pruning structured with --final-sparsity "
             f"{config.final_sparsity:g} does not fit: {error}"
         ) from error
-
-
-def polynomial_schedule(
-    config: Config, steps_per_epoch: int
-) -> PolynomialDecay:
-    """Returns the schedule of the settings, over a part of the training."""
-    return PolynomialDecay.of_share(
-        config.final_sparsity,
-        config.pruning_begin,
-        config.pruning_end,
-        config.epochs * steps_per_epoch,
-    )
 
 
 def _all_classes(

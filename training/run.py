@@ -21,7 +21,7 @@ if __name__ == "__main__":
 
 from cli import Parser, UserError, check_installed, run_loading
 from training import models, sources
-from training.configs import GROUPS, add_flags
+from training.configs import add_flags
 from training.names import existing
 
 _EPILOG = """\
@@ -31,15 +31,13 @@ examples:
   training/run.py --rem --dataset mnist --dry-run    what would it do?
   training/run.py --resume --out runs/figures-rem    after it was stopped
 
-Settings that are not given come from training/presets.py.
+Settings that are not given come from training/recipes.toml.
 """
 
 _LISTS: dict[str, Mapping[str, Any]] = {
     "datasets": sources.SOURCES,
     "models": models.MODELS,
 }
-
-# ------------------------------------------------------------------- the flags
 
 
 def make_parser() -> Parser:
@@ -51,18 +49,14 @@ def make_parser() -> Parser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    for group in GROUPS:
-        add = parser.add_argument_group(group).add_argument
-        add_flags(group, add)
-        if group == "training":
-            add(
-                "--recipe",
-                choices=("paper",),
-                help="train and prune as in the REM paper: up to 1,000 epochs, "
-                "iterative pruning with decay, no coupling loss; other flags "
-                "change it",
-            )
+    add_flags(parser)
     add = parser.add_argument_group("the run").add_argument
+    add(
+        "--recipe",
+        choices=("paper",),
+        help="train and prune as in the REM paper: up to 1,000 epochs, "
+        "iterative pruning with decay, no coupling loss; other flags change it",
+    )
     add(
         "--out",
         type=existing,
@@ -76,11 +70,12 @@ def make_parser() -> Parser:
         "bare": "train and measure, but draw and export nothing, and train no "
         "decoder on frozen capsules",
         "force": "train REM even if the baseline has learnt nothing",
+        **{
+            f"list-{flag}": "print the names with their meaning, and end"
+            for flag in _LISTS
+        },
     }.items():
         add(f"--{flag}", action="store_true", help=about)
-    for flag in _LISTS:
-        about = "print the names with their meaning, and end"
-        add(f"--list-{flag}", action="store_true", help=about)
     return parser
 
 
@@ -103,11 +98,13 @@ def check(options: argparse.Namespace) -> None:
         )
     if options.model is not None:
         models.network(options.model)
-    if options.out and not _is_utf_8(str(options.out)):
+    try:
+        str(options.out).encode()
+    except UnicodeEncodeError as error:
         raise UserError(
             f"--out {options.out} has bytes that are no UTF-8, and TensorFlow "
             "writes nothing there; give another name."
-        )
+        ) from error
     if options.resume and options.out is None:
         raise UserError("--resume needs --out, the folder of the run.")
     begun = [options.out] if options.resume else []
@@ -115,27 +112,16 @@ def check(options: argparse.Namespace) -> None:
     for path in begun:
         if not (path / "config.json").is_file():
             raise UserError(f"there is no run in {path}: no config.json.")
-    # Nothing may be missing in the end.
+    # All packages, before the training starts.
     extras = {"data": "PIL"}
     if not options.bare:
         extras |= {"tensorflow": "tensorflow", "viz": "matplotlib"}
     check_installed(**extras)
 
 
-def _is_utf_8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-# --------------------------------------------------------------------- the run
-
-
 def run(options: argparse.Namespace) -> None:
     """Trains, measures, draws and exports, and skips what is finished."""
-    from training import devices, starting
+    from training import datasets, defaults, devices, plan, starting
 
     started = time.monotonic()
     folder = starting.open_folder(options)
@@ -143,61 +129,47 @@ def run(options: argparse.Namespace) -> None:
     strategy = devices.make_strategy(config.strategy)
     if config.deterministic:
         devices.make_deterministic()
-    if devices.num_processes() > 1 and options.out is None:
+    is_first, is_alone = devices.process() == 0, devices.num_processes() == 1
+    if not is_alone and options.out is None:
         raise UserError("several processes need --out, one folder for all.")
     with contextlib.ExitStack() as held:
-        if devices.process() == 0 and options.resume and not options.dry_run:
+        if is_first and options.resume and not options.dry_run:
             held.enter_context(folder.hold())
-        _run(options, folder, strategy, started, held)
-
-
-def _run(
-    options: argparse.Namespace,
-    folder: Any,
-    strategy: Any,
-    started: float,
-    held: contextlib.ExitStack,
-) -> None:
-    """Does what `run` does, of a run that is `held` if it is resumed."""
-    from training import datasets, defaults, devices, plan, starting
-
-    config = folder.config
-    is_first = devices.process() == 0
-    data = datasets.load(
-        config.dataset,
-        config.data_dir,
-        validation=config.validation,
-        resize=config.resize,
-        crop=config.crop,
-        skip_broken=config.skip_broken,
-        **({"seed": config.data_seed} if config.data_seed else {}),
-    )
-    for sentence in data.left_out:
-        print(f"left out  {sentence}")
-    if config.samples is not None:
-        data = data.reduced(config.samples)
-    if is_first and (text := defaults.about_pictures(config)):
-        print(f"pictures  {text}")
-    model = starting.check_fit(data, config)
-    if options.dry_run:
-        plan.show(data, folder, strategy, model)
-        return
-    if is_first and not options.resume:
-        if devices.num_processes() == 1:
-            plan.cost(data, folder, strategy)
-        new = options.out is None
-        folder.create(starting.free_paths(config) if new else ())
-        held.enter_context(folder.hold())
-    if is_first:
-        folder.save_data(data.name, data.class_names)
-    begun_before = (folder.path / "metrics.jsonl").exists()
-    since = None if begun_before else started
-    try:
-        train_and_measure(options, folder, data, strategy, since)
-    except KeyboardInterrupt:
-        again = starting.how_to_resume(options, folder.path)
-        print(f"\n\nstopped; go on with: {again}")
-        raise
+        data = datasets.load(
+            config.dataset,
+            config.data_dir,
+            validation=config.validation,
+            resize=config.resize,
+            crop=config.crop,
+            skip_broken=config.skip_broken,
+            **({"seed": config.data_seed} if config.data_seed else {}),
+        )
+        for sentence in data.left_out:
+            print(f"left out  {sentence}")
+        if config.samples is not None:
+            data = data.reduced(config.samples)
+        if is_first and (text := defaults.about_pictures(config)):
+            print(f"pictures  {text}")
+        model = starting.check_fit(data, config)
+        if options.dry_run:
+            plan.show(data, folder, strategy, model)
+            return
+        if is_first and not options.resume:
+            if is_alone:
+                plan.cost(data, folder, strategy)
+            is_new = options.out is None
+            folder.create(starting.free_paths(config) if is_new else ())
+            held.enter_context(folder.hold())
+        if is_first:
+            folder.save_data(data.name, data.class_names)
+        begun_before = (folder.path / "metrics.jsonl").exists()
+        since = None if begun_before else started
+        try:
+            train_and_measure(options, folder, data, strategy, since)
+        except KeyboardInterrupt:
+            again = starting.how_to_resume(options, folder.path)
+            print(f"\n\nstopped; go on with: {again}")
+            raise
 
 
 def train_and_measure(

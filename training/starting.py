@@ -11,8 +11,8 @@ import keras
 
 from cli import UserError
 from tfcaps import rem
-from training import configs, defaults, networks, presets, pruning
-from training.configs import LOWEST, Config
+from training import defaults, networks, pruning, recipes
+from training.configs import DEFAULT_DATASET, LOWEST, SETTINGS, Config
 from training.datasets import Data
 from training.folder import RunFolder
 from training.names import as_text
@@ -25,41 +25,12 @@ def open_folder(options: argparse.Namespace) -> RunFolder:
     """Returns the folder of a new run, or that of the run to resume."""
     given = {
         name: value
-        for name in configs.settings_of()
+        for name in SETTINGS
         if (value := getattr(options, name, None)) is not None
     }
     if options.resume:
-        if options.recipe is not None:
-            raise UserError("--resume reads the settings; leave out --recipe.")
-        folder = RunFolder.resume(options.out)
-        for name, value in given.items():
-            kept = getattr(folder.config, name)
-            if _comparable(kept) != _comparable(value):
-                raise UserError(
-                    f"the run in {options.out} has {name}={kept!r}, not "
-                    f"{value!r}; leave out what --resume reads from it."
-                )
-        return folder
-    if options.start_from is not None:
-        config = dataclasses.replace(
-            _finished(options.start_from).config,
-            rem=False,
-            baseline=True,
-            warm_start=True,
-        )
-    else:
-        config = defaults.load(
-            given.get("dataset", configs.DEFAULT_DATASET),
-            given.get("model"),
-            given.get("backbone"),
-        )
-    if options.recipe == "paper":
-        own = config.final_sparsity
-        config = presets.published(config, given.get("model"))
-        if given.get("pruning", config.pruning) != config.pruning:
-            # No limit of the iterative pruning is a target of the others.
-            config = dataclasses.replace(config, final_sparsity=own)
-    config = dataclasses.replace(config, **given)
+        return _resumed(options, given)
+    config = _begun(options, given)
     flags = {
         name: f"--{'no-' * (value is False)}{name.replace('_', '-')}"
         for name, value in given.items()
@@ -77,8 +48,42 @@ def open_folder(options: argparse.Namespace) -> RunFolder:
     return RunFolder(options.out or next(free_paths(config)), config)
 
 
-def _comparable(value: Any) -> Any:
-    return as_text(value) if isinstance(value, str) else value
+def _resumed(options: argparse.Namespace, given: dict[str, Any]) -> RunFolder:
+    if options.recipe is not None:
+        raise UserError("--resume reads the settings; leave out --recipe.")
+    folder = RunFolder.resume(options.out)
+    for name, value in given.items():
+        kept = getattr(folder.config, name)
+        if as_text(str(kept)) != as_text(str(value)):
+            raise UserError(
+                f"the run in {options.out} has {name}={kept!r}, not {value!r}; "
+                "leave out what --resume reads from it."
+            )
+    return folder
+
+
+def _begun(options: argparse.Namespace, given: dict[str, Any]) -> Config:
+    """Returns the settings of a new run."""
+    if options.start_from is not None:
+        config = dataclasses.replace(
+            _finished(options.start_from).config,
+            rem=False,
+            baseline=True,
+            warm_start=True,
+        )
+    else:
+        config = defaults.load(
+            given.get("dataset", DEFAULT_DATASET),
+            given.get("model"),
+            given.get("backbone"),
+        )
+    if options.recipe == "paper":
+        final_sparsity = config.final_sparsity
+        config = recipes.applied("paper", config)
+        if given.get("pruning", config.pruning) != config.pruning:
+            # No limit of the iterative pruning is a target of the others.
+            config = dataclasses.replace(config, final_sparsity=final_sparsity)
+    return dataclasses.replace(config, **given)
 
 
 def free_paths(config: Config) -> Iterator[Path]:
@@ -107,12 +112,17 @@ def check_fit(data: Data, config: Config) -> keras.Model:
         rem.quantize_couplings(model, config.fixed_levels, mode=config.mode)
     except ValueError as error:
         raise UserError(f"--levels does not fit: {error}") from error
-    if config.levels == LOWEST and not len(data.validation.labels):
-        raise UserError(
-            "--levels lowest needs validation images; give --validation a "
-            "share above 0."
-        )
-    if config.rem and config.pruning == "structured":
+    for what, chooses in (
+        ("--levels lowest", config.levels == LOWEST),
+        ("--pruning iterative", config.rem and config.pruning == "iterative"),
+        ("--recipe paper", config.patience is not None),
+    ):
+        if chooses and not len(data.validation.labels):
+            raise UserError(
+                f"{what} needs validation images; give --validation a share "
+                "above 0."
+            )
+    if config.rem and config.pruning == "structured" and config.final_sparsity:
         pruning.check_structured(model, config)
     rows, columns, _ = data.image_shape
     if config.shift >= min(rows, columns):
@@ -149,23 +159,22 @@ def begin_with(model: keras.Model, start: keras.Model) -> keras.Model:
     If that one is smaller, since its filters or types of capsules were pruned
     or types were to spare, it is that one itself, in float32.
     """
-    own, other = map(_about, (model, start))
-    weights, given = (
+    is_alike = _about(model) == _about(start)
+    shapes, of_start = (
         [tuple(weight.shape) for weight in each.weights]
         for each in (model, start)
     )
-    if own == other and weights == given:
+    if is_alike and shapes == of_start:
         model.set_weights(start.get_weights())
         return model
-    sizes = [f"{each.count_params():,}" for each in (start, model)]
-    if own != other or start.count_params() >= model.count_params():
-        raise UserError(
-            f"the trained {other} with {sizes[0]} parameters does not fit "
-            f"{own} with {sizes[1]}; leave out --dataset, --resize, --model, "
-            "--routing and --decoder, which are then those of the run to start "
-            "from."
-        )
-    return start
+    if is_alike and start.count_params() < model.count_params():
+        return start
+    raise UserError(
+        f"the trained {_about(start)} with {start.count_params():,} parameters "
+        f"does not fit {_about(model)} with {model.count_params():,}; leave "
+        "out --dataset, --resize, --model, --routing and --decoder, which are "
+        "then those of the run to start from."
+    )
 
 
 def _about(network: keras.Model) -> str:

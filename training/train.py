@@ -8,17 +8,9 @@ from typing import NamedTuple
 import keras
 
 import tfcaps
-from cli import UserError, progress
+from cli import progress
 from tfcaps import graphs, rem
-from training import (
-    devices,
-    features,
-    models,
-    networks,
-    objectives,
-    pruning,
-    starting,
-)
+from training import devices, features, models, networks, objectives, starting
 from training.batches import Batches, stream, training_batches
 from training.callbacks import (
     BackUp,
@@ -36,16 +28,17 @@ from training.images import Array
 class Setup(NamedTuple):
     """A model that is compiled and has its batches.
 
-    On a frozen backbone whose features are cached, all but the whole `model`
+    On a frozen backbone whose features are cached, all but the `full_model`
     begin behind that.
     """
 
-    model: keras.Model
-    trained: keras.Model  # with the outputs that losses need
-    network: keras.Model  # to class lengths alone
+    full_model: keras.Model
+    training_model: keras.Model  # with the outputs that losses need
+    classifier: keras.Model  # to class lengths alone
     data: Data
     batches: Batches
     config: Config
+    changes: list[keras.callbacks.Callback]  # see `objectives.changes`
 
 
 def train_model(
@@ -67,43 +60,45 @@ def train_model(
         first process.
     """
     config = folder.config.of(name)
+    is_first = devices.process() == 0
     if folder.model_path(name).exists():
         return folder.load_model(name)
     if name == "baseline" and config.start_from is not None:
-        is_first = devices.process() == 0
         model = starting.take_baseline(folder) if is_first else None
         devices.wait()
         return model
     start = None
-    if name == "rem" and config.warm_start and "baseline" in config.model_names:
+    if name == "rem" and config.warm_start and config.baseline:
         start = folder.load_model("baseline")
-        # It routes as sharply as the baseline did in the end.
-        config = dataclasses.replace(
-            config, sharpness_start=None, width_start=None
-        )
     with devices.scope(strategy):
         kept = {} if kept is None else kept
         setup = prepare(name, data, config, strategy, start, kept)
         backup = folder.path / f"backup-{name}"
-        epochs, stops = config.epochs, []
+        epochs, stops, batches = config.epochs, [], setup.batches
         if config.patience is not None:
-            stops = [stop_on_validation(name, folder, setup)]
-            epochs = stops[0].epochs(epochs)
-        encoder = rem.encoder(setup.network)
+            validation = Batches(
+                *setup.data.validation,
+                batches.batch_size,
+                arrange=batches.arrange,
+            )
+            path = folder.path / f"validation-{name}.json"
+            best = folder.best_path(name) if name == "baseline" else None
+            stop = StopOnValidation(validation, path, config.patience, best)
+            epochs, stops = stop.epochs(epochs), [stop]
+        encoder = rem.encoder(setup.classifier)
         callbacks = [
             *stops,  # before the epoch's pruning, as in the paper
-            *objectives.changes(setup.trained, config, setup.batches),
+            *setup.changes,
             Measure(name, encoder, setup.data.test, epochs, folder),
             # Only epochs that are measured and finite.
             BackUp(backup),
         ]
-        fit(setup.trained, setup.batches, callbacks, epochs)
-        rem.strip_pruning(setup.trained)
+        fit(setup.training_model, batches, callbacks, epochs)
         for stop in stops:
-            stop.restore(setup.trained)
-        if stops:  # the best epoch may have had fewer zeros
-            graphs.forget_zeros(setup.trained.weights)
-        model = setup.model
+            stop.restore(setup.training_model)
+            # The best epoch may have had fewer zeros.
+            graphs.forget_zeros(setup.training_model.weights)
+        model = setup.full_model
         if config.dtype_policy != "float32":
             # Its weights are float32 as they are.
             plain = networks.build_for(data, config)
@@ -112,12 +107,12 @@ def train_model(
             model = rem.compact(model)
         if models.network(config.model).loss == "evidence":
             model = tfcaps.models.without_spare_types(model)
-    if devices.process() == 0:
+    if is_first:
         folder.save_model(name, model)
         shutil.rmtree(backup, ignore_errors=True)
         folder.best_path(name).unlink(missing_ok=True)
     devices.wait()
-    if devices.process() > 0:
+    if not is_first:
         return None
     # What follows runs in one process, on its own device.
     shared = devices.num_shards(strategy) > 1
@@ -132,7 +127,7 @@ def prepare(
     start: keras.Model | None = None,
     kept: dict[str, Array] | None = None,
 ) -> Setup:
-    """Builds and compiles a model in the strategy's scope, and begins pruning.
+    """Builds and compiles a model in the strategy's scope.
 
     It begins with the weights of the trained network `start`, or draws them;
     `kept` is as in `features.cache_features`, the rest as in `train_model`.
@@ -140,25 +135,26 @@ def prepare(
     # The same weights at the start and the same batches for every model.
     keras.utils.set_random_seed(config.seed)
     with devices.dtype_policy(config.dtype_policy):
-        model = networks.build_for(data, config)
+        full_model = networks.build_for(data, config)
     if start is not None:
-        model = starting.begin_with(model, start)
-    cached = features.cache_features(model, data, config, kept)
-    trained = objectives.with_outputs(cached.head, name, config, cached.data)
+        full_model = starting.begin_with(full_model, start)
+        # It routes as sharply as that one did in the end.
+        config = dataclasses.replace(config, sharpness_start=None)
+    cached = features.cache_features(full_model, data, config, kept)
+    model = objectives.with_outputs(cached.head, name, config, cached.data)
     batches = training_batches(
-        trained,
+        model,
         cached.data,
         config,
         shards=devices.num_shards(strategy),
         process=(devices.process(), devices.num_processes()),
         augment=cached.augment,
     )
-    objectives.compile_model(
-        trained, name, config, batches.num_batches, cached.head
+    objectives.compile_model(model, name, config, batches.num_batches)
+    changes = objectives.changes(model, name, config, cached.data, batches)
+    return Setup(
+        full_model, model, cached.head, cached.data, batches, config, changes
     )
-    if name == "rem":
-        pruning.begin(trained, config, cached.data, batches)
-    return Setup(model, trained, cached.head, cached.data, batches, config)
 
 
 def fit(
@@ -179,24 +175,6 @@ def fit(
         verbose=progress(),
         shuffle=False,  # the batches have an order of their own
         callbacks=[starter, StopIfNotFinite(), *callbacks],
-    )
-
-
-def stop_on_validation(
-    name: str, folder: RunFolder, setup: Setup
-) -> StopOnValidation:
-    """Returns what ends the training of a model by its validation images."""
-    batches, split = setup.batches, setup.data.validation
-    if not len(split.labels):
-        raise UserError(
-            "patience needs validation images; give --validation a share "
-            "above 0."
-        )
-    return StopOnValidation(
-        Batches(*split, batches.batch_size, arrange=batches.arrange),
-        folder.path / f"validation-{name}.json",
-        patience=int(folder.config.patience or 0),
-        best=folder.best_path(name) if name == "baseline" else None,
     )
 
 

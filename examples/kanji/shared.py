@@ -139,7 +139,7 @@ class SharedParts(NamedTuple):
             centres(count, step, first)
             for count, first in zip(counts, layer.offset, strict=True)
         )
-        middles, _ = _moments(_ink(images))
+        middles, _ = _moments(ink_of(images))
         told = np.full((len(images), *counts), self.num_types, np.int32)
         for number, (middle, label) in enumerate(
             zip(middles, labels, strict=True)
@@ -240,7 +240,7 @@ def _tell_apart(
         types[of_type & nearer] = types.max() + 1
 
 
-def _ink(images: Array) -> Array:
+def ink_of(images: Array) -> Array:
     """Returns how far pixels are from the ground, `[n, h, w]`, in [0, 1]."""
     grey = np.mean(images, axis=-1, dtype=np.float32)
     away = np.abs(grey - np.median(grey, axis=(1, 2), keepdims=True))
@@ -270,7 +270,7 @@ def middles_and_sizes(ink: Array, labels: Array) -> tuple[Array, Array]:
 
 def _class_means(images: Array, labels: Array) -> Array:
     """Returns the mean ink `[j, 2h, 2w]` of classes, centred, of one size."""
-    ink = _ink(images)
+    ink = ink_of(images)
     centres, sizes = middles_and_sizes(ink, labels)
     shape = tuple(2 * side for side in ink.shape[1:])
     means = np.zeros((int(labels.max()) + 1, *shape))

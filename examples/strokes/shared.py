@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from scipy import fft
 from scipy.cluster.hierarchy import fcluster, linkage
 
-from examples.kanji.shared import SharedParts, _ink, middles_and_sizes
-from tfcaps.layers import ConstellationCaps, PartCaps
-from tfcaps.layers.part_caps import centres
+from examples.kanji.shared import SharedParts, ink_of, middles_and_sizes
 
 Array = NDArray[Any]
+
+# Pixels from place to place of a network, and its first place.
+STRIDE, OFFSET = 2, 1
 
 _ANGLES = 16
 _LENGTHS = (4, 6, 9, 12, 16, 21, 27)  # pixels
@@ -58,39 +59,13 @@ class SharedStrokes(NamedTuple):
     def num_types(self) -> int:
         return int(self.types.max()) + 1
 
-    @property
-    def most(self) -> int:
-        """The number of strokes of the part that has most."""
-        return int(np.bincount(self.parts).max())
-
-    @property
-    def instances(self) -> int:
-        """How many strokes of one type a part has at most."""
-        return int(np.bincount(self.parts * self.num_types + self.types).max())
-
-    def begin(self, layer: ConstellationCaps) -> None:
-        """Sets the blueprints of a layer with a capsule for each type of part.
-
-        Its children have the types of strokes, with as many `instances`.
-        """
-        SharedParts(*self[:3]).begin(layer)
-
-    def cells(
-        self,
-        layer: PartCaps,
-        counts: tuple[int, int],
-        images: Array,
-        labels: Array,
-        parts: SharedParts,
-    ) -> Array:
+    def cells(self, images: Array, labels: Array, parts: SharedParts) -> Array:
         """Returns which strokes are at each place of images of known classes.
 
         A stroke is where its line fits best near the place that the blueprints
         of its part and class say.
 
         Args:
-            layer: That of the strokes.
-            counts: Its rows and columns of places.
             images: Array `[n, h, w, c]`.
             labels: Their classes `[n]`.
             parts: As in `find`.
@@ -99,12 +74,10 @@ class SharedStrokes(NamedTuple):
             Int8 `[n, rows, columns, num_types]` of places: 1 at the place that
             is nearest to a stroke, -1 next to it, and 0 elsewhere.
         """
-        rows, columns = (
-            centres(count, layer.stride, first)
-            for count, first in zip(counts, layer.offset, strict=True)
-        )
+        counts = [side // STRIDE for side in images.shape[1:3]]
+        rows, columns = (OFFSET + STRIDE * np.arange(x) for x in counts)
         pictures, kinds = _pictures()
-        ink = _ink(images)
+        ink = ink_of(images)
         middles, sizes = middles_and_sizes(ink, labels)
         told = np.zeros((len(images), *counts, self.num_types), np.int8)
         for j in np.unique(labels):
@@ -118,7 +91,7 @@ class SharedStrokes(NamedTuple):
                     columns - places[:, 1, None, None],
                 )
                 for each, t in zip(apart, types, strict=True):
-                    told[n, each < _NEAR * layer.stride, t] = -1
+                    told[n, each < _NEAR * STRIDE, t] = -1
                 for each, t in zip(apart, types, strict=True):
                     told[n, ..., t].flat[each.argmin()] = 1
         return told
@@ -147,7 +120,7 @@ def find(images: Array, labels: Array, parts: SharedParts) -> SharedStrokes:
         parts: What `tfcaps.shared_parts.find` returns of such images.
     """
     labels = np.asarray(labels)
-    ink = _ink(images)
+    ink = ink_of(images)
     middles, sizes = middles_and_sizes(ink, labels)
     found = lines(ink)
     image, line = found[:, 0].astype(int), found[:, 1:]

@@ -93,18 +93,21 @@ def test_what_a_network_takes_is_known(name):
     assert pixels_of(rem.encoder(make())) == wanted
 
 
+SCALED = layers.Rescaling(1 / 255)
+
+
 @pytest.mark.parametrize(
-    ("front", "options", "message"),
+    ("front", "dtype", "pixels", "message"),
     [
-        ([layers.Rescaling(1 / 255)], {"images": "float32"}, "must be .uint8"),
-        ([], {"images": "int8"}, '"uint8" or "float32". Received: \'int8\''),
-        ([], {"pixels": 2}, "must be 1 or 255. Received: 2"),
-        ([], {"pixels": 255, "images": "float32"}, "from 0 to 255 and scales"),
+        ([SCALED], "float32", None, 'must be "uint8"'),
+        ([], "int8", None, '"uint8" or "float32". Received: \'int8\''),
+        ([], None, 2, "must be 1 or 255. Received: 2"),
+        ([], "float32", 255, "from 0 to 255 and scales"),
     ],
-)  # fmt: skip
-def test_what_contradicts_the_network_is_refused(front, options, message):
+)
+def test_what_contradicts_the_network_is_refused(front, dtype, pixels, message):
     with pytest.raises(ValueError, match=message):
-        pixels_of(network(*front), **options)
+        pixels_of(network(*front), dtype, pixels)
 
 
 def test_what_is_asked_goes_before_what_was_seen():

@@ -96,12 +96,12 @@ def test_only_the_compacted_weights_are_saved_and_each_once(
 
 @pytest.mark.slow
 def test_raw_pixels_are_divided_in_the_graph(pruned, tmp_path, rng):
-    folder = export.save(pruned, tmp_path / "m", images="uint8")
+    folder = export.save(pruned, tmp_path / "m", input_dtype="uint8")
     pixels = rng.integers(0, 256, (4, *IMAGES), dtype=np.uint8)
     answer = served(folder, "serving_default", pixels)
     expected = pruned(pixels.astype("float32") / 255)
     np.testing.assert_allclose(answer["lengths"], expected, atol=SUMS)
-    assert read_manifest(folder)["images"] == "uint8"
+    assert read_manifest(folder)["input_dtype"] == "uint8"
 
 
 @pytest.mark.slow
@@ -117,7 +117,7 @@ def test_outputs_are_float32_also_from_mixed_precision(tmp_path, rng):
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["midtread", "midrise"])
 def test_quantised_couplings_can_be_exported(mode, pruned, tmp_path, rng):
-    folder = export.save(pruned, tmp_path / "m", levels=5, levels_mode=mode)
+    folder = export.save(pruned, tmp_path / "m", levels=5, mode=mode)
     images = rng.random((4, *IMAGES), dtype=np.float32)
     answer = served(folder, "explain", images)
     levels = dequantize(np.arange(5), 5, mode=mode)
@@ -126,7 +126,7 @@ def test_quantised_couplings_can_be_exported(mode, pruned, tmp_path, rng):
     expected = rem.quantize_couplings(pruned, 5, mode=mode)(images)
     np.testing.assert_allclose(answer["lengths"], expected, atol=SUMS)
     about = read_manifest(folder)
-    assert (about["levels"], about["levels_mode"]) == (5, mode)
+    assert (about["levels"], about["mode"]) == (5, mode)
 
 
 def test_the_manifest_tells_what_was_exported(exported):
@@ -231,13 +231,13 @@ def test_the_command_passes_its_flags_on(pruned, tmp_path):
     served = tmp_path / "served"
     told_by(
         command.main, "--run", tmp_path / "model.keras", "--to", served,
-        "--model-name", "net", "--version", 7, "--images", "uint8",
+        "--model-name", "net", "--version", 7, "--input-dtype", "uint8",
         "--levels", 11, "--no-compact",
         "--format", "savedmodel", "onnx",
     )  # fmt: skip
     folder = served / "net" / "7"
     about = read_manifest(folder)
-    assert (about["images"], about["levels"]) == ("uint8", 11)
+    assert (about["input_dtype"], about["levels"]) == ("uint8", 11)
     assert about["formats"] == ["savedmodel", "onnx"]
     assert about["classes"] is None and about["metrics"] is None
     assert "/models/net" in (served / "models.config").read_text("utf-8")

@@ -114,17 +114,15 @@ def test_initial_weights_are_the_published_ones():
     np.testing.assert_allclose(layer.bias, 0.1)
 
 
-def test_weights_can_be_initialized_regularized_and_left_out():
+def test_weights_can_be_initialized_and_left_out():
     layer = ClassCaps(
         2,
         3,
         transformation_initializer="ones",
         bias_initializer="zeros",
-        transformation_regularizer=keras.regularizers.L2(0.5),
     )
     layer(np.ones((1, 4, 5), "float32"))
-    assert float(layer.losses[0]) == pytest.approx(0.5 * 4 * 2 * 5 * 3)
-    assert not np.any(layer.bias)
+    assert np.all(layer.transformation == 1.0) and not np.any(layer.bias)
     for layer, children in (
         (ClassCaps(3, 4, use_bias=False), (2, 5, 4)),
         (ConvCaps(3, 4, 3, use_bias=False), (2, 3, 3, 2, 4)),
@@ -152,14 +150,3 @@ def test_no_weights_that_are_drawn_are_the_same_numbers():
             common = min(len(one), len(other))
             likeness = np.corrcoef(one[:common], other[:common])[0, 1]
             assert abs(likeness) < 0.99
-    # A seed of one's own is kept.
-    initializer = keras.initializers.RandomNormal(seed=7)
-    one, other = (
-        built(
-            PrimaryMatrixCaps(2, kernel_initializer=initializer),
-            (None, 6, 6, 8),
-            None,
-        )
-        for _ in range(2)
-    )
-    np.testing.assert_array_equal(one.pose_conv.kernel, other.pose_conv.kernel)

@@ -119,7 +119,7 @@ def test_a_frozen_layer_is_still_frozen_once_it_is_loaded(case, tmp_path):
             {(5, 7): (3, 4), (6, 6): (3, 3)},
         ),
         (PrimaryCaps(2, 4, 3), (3,), {(5, 7): (3, 5), (6, 6): (4, 4)}),
-        (PrimaryMatrixCaps(2, 4, 3), (3,), {(5, 7): (3, 5), (6, 6): (4, 4)}),
+        (PrimaryMatrixCaps(2, 4), (3,), {(5, 7): (5, 7), (6, 6): (6, 6)}),
     ],
     ids=["capsule_conv", "primary_caps", "primary_matrix_caps"],
 )

@@ -17,8 +17,9 @@ from tfcaps.layers import (
     PartCaps,
     TemplateDecoder,
 )
-from tfcaps.routing import MeanShiftRouting, Votes
+from tfcaps.routing import MeanShiftRouting
 from tfcaps.routing.loop import unrolled
+from tfcaps.routing.votes import Votes
 
 
 def outputs_for(presence, **settings):
@@ -221,7 +222,7 @@ def test_a_child_of_equal_parents_is_in_the_tree_of_one(several):
     routing = MeanShiftRouting(types=2, several=several)
     votes = Votes(np.zeros((2, 2, 3, 2), "float32"))
     active = np.array([[1, 1], [0, 0]], "float32")  # and nothing
-    mode = routing.mode(votes, active)
+    mode = routing.best_place(votes, active)
     shared, decided = (
         np.asarray(routing.trace(votes, mode, active, decided=each).couplings)
         for each in (False, True)

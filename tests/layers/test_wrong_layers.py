@@ -2,7 +2,6 @@
 
 import keras
 import numpy as np
-import pytest
 
 from tests.refusals import assert_refused, refusals
 from tfcaps import layers, routing
@@ -50,9 +49,9 @@ ConvCaps(3, 4, 2, (1, 1, 1))
 ConvCaps(3, 4, 2, padding="causal")
     `padding` must be "valid" or "same". Received: padding='causal'.
 ConvCaps3D(2, 4, bias="all")
-    `bias` must be None, "routing" or "votes". Received: bias='all'.
+    `bias` must be one of (None, 'routing', 'votes'). Received: bias='all'.
 ConvCaps3D(2, 4, squash="efficient")
-    `squash` must be "capsule" or "map". Received: squash='efficient'.
+    `squash` must be one of ('capsule', 'map'). Received: squash='efficient'.
 ConvCaps3D(2, 4, routing="em")
     takes a routing whose only weight is a bias of its parents. Received:
     EMRouting.
@@ -157,10 +156,3 @@ ConvCaps(3, 4, 3)(zeros(6, 3, 3, 2, 8), zeros(6, 3, 3, 6))
 )
 def test_inputs_that_do_not_fit_are_refused(call, said):
     assert_refused(call, said)
-
-
-def test_a_model_compacted_by_version_0_2_is_refused():
-    layer = {"module": "tfcaps", "registered_name": "tfcaps>CompactCaps"}
-    layer |= {"class_name": "CompactCaps", "config": {"grid": [9]}}
-    with pytest.raises(ValueError, match="was compacted by tfcaps 0.2"):
-        keras.saving.deserialize_keras_object(layer)

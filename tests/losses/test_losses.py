@@ -10,19 +10,17 @@ from tests.gradients import value_and_gradients
 from tests.refusals import assert_refused, refusals
 from tests.tolerance import SUMS, assert_close
 from tfcaps import losses
+from tfcaps.callbacks import IncreaseMargin
 from tfcaps.losses import (
     CellLoss,
     CounterfactualLoss,
     CouplingLoss,
     EvidenceLoss,
-    HardenMargin,
-    IncreaseMargin,
     MarginLoss,
     PresenceLoss,
     ReconstructionLoss,
     SpreadLoss,
     constellation_losses,
-    spread_margin,
 )
 
 GOLDEN = load("10_losses")
@@ -100,40 +98,12 @@ def test_of_soft_labels_the_largest_is_the_class(loss, rng):
     )
 
 
-@pytest.mark.parametrize("compiled", [True, False])
-def test_margins_are_hard_from_an_epoch_on(compiled):
-    lengths, labels = np.array([[0.8, 0.3], [0.2, 0.6]]), np.array([0, 1])
-    layer = keras.layers.Dense(2, kernel_initializer="identity")
-    model = keras.Sequential([keras.Input((2,)), layer])
-    harden = HardenMargin(MarginLoss(), epoch=2)
-    model.compile(
-        keras.optimizers.SGD(0.0),
-        harden.loss,
-        # JAX compiles only so.
-        jit_compile=compiled and keras.backend.backend() == "jax",
-        run_eagerly=not compiled,
-    )
-
-    def train(epochs, initial_epoch=0):
-        options = {"epochs": epochs, "initial_epoch": initial_epoch}
-        options.update(validation_data=(lengths, labels), callbacks=[harden])
-        history = model.fit(lengths, labels, verbose=0, **options).history
-        assert history["val_loss"] == pytest.approx(history["loss"])
-        return history["loss"]
-
-    easy = float(MarginLoss()(labels, lengths))
-    hard = float(MarginLoss(0.95, 0.05, 0.8)(labels, lengths))
-    assert hard > 1.5 * easy
-    # First as a training that is resumed, then from its start.
-    assert train(4, initial_epoch=3) == pytest.approx([hard])
-    assert train(3) == pytest.approx([easy, easy, hard])
-
-
 def test_margin_follows_the_published_schedule(monkeypatch):
     steps = GOLDEN["spread_schedule_steps"]
-    margins = [spread_margin(int(step)) for step in steps]
+    long, short = (IncreaseMargin(SpreadLoss(), n) for n in (50_000, 5_000))
+    margins = [long.margin_at(step) for step in steps]
     assert_close(margins, GOLDEN["spread_schedule_margin_f64"])
-    shorter = [spread_margin(step / 10, 5_000) for step in steps]
+    shorter = [short.margin_at(step / 10) for step in steps]
     assert_close(shorter, margins, atol=1e-9)
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(ValueError, match="no effect on the JAX backend"):
@@ -160,7 +130,7 @@ def test_margin_grows_during_fit_and_after_resuming(tmp_path):
         return seen, history.history["loss"]
 
     seen, losses = train(model, 2)
-    expected = [spread_margin(step, 2) for step in range(9)]
+    expected = [IncreaseMargin(model.loss, 2).margin_at(n) for n in range(9)]
     assert_close(seen, expected[:6])
     # The compiled step reads the margin of the moment; so does evaluation.
     assert losses[1] > losses[0]
@@ -263,10 +233,6 @@ SpreadLoss(1.1)
     `margin` must be in (0, 1]. Received: margin=1.1.
 IncreaseMargin(SpreadLoss(), 0)
     `steps` must be positive. Received: steps=0.
-HardenMargin(SpreadLoss())
-    `loss` must be a `MarginLoss`. Received: loss=
-HardenMargin(MarginLoss(), epoch=-1)
-    `epoch` must not be negative. Received: epoch=-1.
 MarginLoss()(zeros(2, 4), zeros(2, 3))
     Targets must be [batch, classes], or class indices [batch] or [batch, 1].
     Received: targets (2, 4) for 3 classes.
@@ -297,6 +263,7 @@ ReconstructionLoss()(zeros(2, 4, 4, 1), zeros(2, 4, 4, 3))
     4, 1), reconstructions (2, 4, 4, 3).
 """,
     **vars(losses),
+    IncreaseMargin=IncreaseMargin,
     zeros=lambda *shape: np.zeros(shape, "float32"),
 )
 def test_wrong_calls_are_refused(call, said):

@@ -15,7 +15,7 @@ from tfcaps import losses, models
 
 _STEM = {
     **{"filters": 16, "kernel_size": 5, "primary_kernel_size": 5},
-    **{"primary_types": 4, "primary_dim": 8, "class_dim": 8},
+    **{"primary_types": 4, "primary_dim": 8},
 }
 # Settings that make a network small; efficient_conv_capsnet needs 36 pixels.
 _NETWORKS = {
@@ -25,8 +25,8 @@ _NETWORKS = {
     "efficient_capsnet": {},
     "efficient_conv_capsnet": {},
     "em_capsnet": {"filters": 16, "primary_types": 4, "conv_types": (4, 4)},
-    "gamma_capsnet": {**_STEM, "hidden_capsules": 8, "hidden_dim": 8},
-    "multilayer_capsnet": {"capsules": (8, 8), "dim": 4, "kernel_size": 5},
+    "gamma_capsnet": {**_STEM, "hidden_capsules": 8},
+    "multilayer_capsnet": {"capsules": (8, 8), "kernel_size": 5},
     "parts_capsnet": {"filters": (8, 16), "primary_types": 4},
 }
 _IN_CI = ("gamma_capsnet",)

@@ -56,9 +56,7 @@ def capsnet_of_maps():
     inputs = keras.Input((8, 8, 1), name="images")
     maps = keras.layers.Conv2D(8, 3, strides=2, activation="relu")(inputs)
     children = layers.PrimaryCaps(2, 4, kernel_size=3)(maps)
-    parents = layers.ConvCaps3D(
-        3, 4, kernel_size=1, padding="valid", name="classes"
-    )(children)
+    parents = layers.ConvCaps3D(3, 4, name="classes")(children)
     poses = keras.layers.Reshape((-1, 4))(parents)
     return keras.Model(inputs, layers.Length(name="lengths")(poses))
 

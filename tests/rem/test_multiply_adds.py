@@ -12,7 +12,8 @@ from tfcaps import models, rem
 from tfcaps.layers import ConstellationCaps
 from tfcaps.rem.evaluation import evaluate
 from tfcaps.rem.multiply_adds import UnknownSizeError
-from tfcaps.routing import MeanShiftRouting, Votes
+from tfcaps.routing import MeanShiftRouting
+from tfcaps.routing.votes import Votes
 
 # How often each method multiplies votes. Squares count once for both methods.
 _PASSES = {

@@ -8,14 +8,12 @@ from tensorflow.python.framework import op_callbacks
 
 from tests.gradients import value_and_gradients, with_weights
 from tests.nightly import nightly
-from tests.registry import LAYERS, ROUTINGS, parametrize
+from tests.registry import LAYERS, parametrize
 from tests.tolerance import assert_all_close
 from tfcaps.layers import ClassCaps, ConvCaps, ConvCaps3D
 from tfcaps.routing import (
     DynamicRouting,
     EMRouting,
-    MeanShiftRouting,
-    UniformRouting,
     execution,
 )
 
@@ -117,8 +115,6 @@ def products(function, *values):
         value_and_gradients(function, *values)
     finally:
         op_callbacks.remove_op_callback(note)
-    # Each has something to sum up.
-    assert all(common > 1 for *_, common in shapes), shapes
     return shapes
 
 
@@ -128,17 +124,10 @@ def test_no_gradient_of_a_layer_multiplies_columns_by_rows(case, rng):
     inputs = case.random_inputs(rng, 2)
     case.apply(layer, inputs)
     weights = layer.trainable_variables
-    products(
+    shapes = products(
         with_weights(lambda x: case.apply(layer, x), weights),
         [weight.value for weight in weights],
         inputs,
     )
-
-
-@parametrize(ROUTINGS)
-def test_no_gradient_of_a_routing_multiplies_columns_by_rows(case, rng):
-    votes, activations, weights = case.random_arguments(rng)
-    shapes = products(
-        lambda x: case.make()(x, activations, **weights)._asdict(), votes
-    )
-    assert shapes or case.public_class in (MeanShiftRouting, UniformRouting)
+    # Each has something to sum up.
+    assert all(common > 1 for *_, common in shapes), shapes

@@ -12,6 +12,7 @@ from tests.gradients import value_and_gradients
 from tests.networks import of_capsules
 from tests.tolerance import assert_all_close, assert_close
 from tfcaps import rem
+from tfcaps.callbacks import SharpnessSchedule
 from tfcaps.layers import ClassCaps
 from tfcaps.losses import MarginLoss
 from tfcaps.ops import efficient_squash
@@ -70,7 +71,7 @@ def test_a_scheduled_sharpness_is_set_saved_and_loaded(tmp_path, rng):
     training.compile("sgd", {"lengths": MarginLoss()}, run_eagerly=True)
     images = rng.random((8, 5, 4), dtype=np.float32)
     targets = dict.fromkeys(training.output, np.arange(8) % 3)
-    schedule = rem.SharpnessSchedule(lambda epoch: 10.0 * (epoch + 1))
+    schedule = SharpnessSchedule(lambda epoch: 10.0 * (epoch + 1))
     training.fit(images, targets, 8, 2, verbose=0, callbacks=[schedule])
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
@@ -82,7 +83,7 @@ def test_a_scheduled_sharpness_is_set_saved_and_loaded(tmp_path, rng):
 
 
 def test_a_schedule_for_nothing_or_to_nothing_is_an_error():
-    schedule = rem.SharpnessSchedule(lambda epoch: 0.0)
+    schedule = SharpnessSchedule(lambda epoch: 0.0)
     schedule.set_model(of_capsules(ClassCaps(3, 4), 5, 4))
     with pytest.raises(ValueError, match='sharpness_mode="scheduled"'):
         schedule.on_train_begin()

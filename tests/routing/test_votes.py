@@ -10,13 +10,13 @@ from tests.gradients import value_and_gradients
 from tests.registry import ROUTINGS, parametrize
 from tests.tolerance import SUMS, assert_close
 from tfcaps.layers import ConvCaps
-from tfcaps.routing import (
+from tfcaps.routing import execution
+from tfcaps.routing.factored_votes import (
     Block,
     FactoredVotes,
-    Votes,
-    execution,
     materialize_votes,
 )
+from tfcaps.routing.votes import Votes
 
 # Blocks, positions and types of six children.
 FORMS = {
@@ -124,13 +124,8 @@ def test_distances_of_equal_votes_are_finite_and_gradients_stop(rng):
 
 @nightly_on_jax
 @pytest.mark.parametrize("padding", ["valid", "same"])
-@pytest.mark.parametrize("share_types", [False, True])
-def test_windows_vote_alike_in_both_forms(
-    padding, share_types, rng, monkeypatch
-):
-    layer = ConvCaps(
-        3, 6, (3, 2), (2, 1), padding=padding, share_types=share_types
-    )
+def test_windows_vote_alike_in_both_forms(padding, rng, monkeypatch):
+    layer = ConvCaps(3, 6, (3, 2), (2, 1), padding=padding)
     maps = rng.normal(size=(2, 6, 5, 4, 5)).astype("float32")
     results = []
     for factored in (False, True):

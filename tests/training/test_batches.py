@@ -8,12 +8,11 @@ from tests.backends import on_tensorflow
 from tests.networks import tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps.graphs import children_grid
-from training import presets, train
+from training import recipes, train
 from training.augmentation import Augmentation, warped
 from training.batches import Batches, measured_at_once, stream
 from training.configs import Config
 from training.images import Images
-from training.presets import protocol
 
 _EVERYTHING = Augmentation(
     shift=1,
@@ -166,11 +165,13 @@ def test_contrast_keeps_the_mean():
 
 
 def test_protocols_are_settings():
-    for name, settings in presets.PROTOCOLS.items():
-        Config(dataset=name, **settings)
-    assert protocol("mine.npz") == {}
-    assert protocol("cifar10:3.0.2") == protocol("cifar10") != {}
-    assert protocol("imagenette/160px-v2")["resize"] == 128
+    for name in (*recipes.IMAGES, "mine.npz"):
+        recipes.prepared(Config(dataset=name))
+    for name, resize in (
+        *(("mine.npz", None), ("cifar10", 24), ("cifar10:3.0.2", 24)),
+        ("imagenette/160px-v2", 128),
+    ):
+        assert recipes.prepared(Config(dataset=name)).resize == resize
 
 
 def test_rare_classes_are_repeated_until_all_are_equally_frequent():

@@ -53,36 +53,15 @@ def test_a_training_goes_on_after_its_last_whole_epoch(tmp_path):
     cut, trained = train(tmp_path / "cut", 5)
     assert trained == [3, 4]
     assert_all_equal(cut, whole)
-    # Stopped before its weights were saved elsewhere, and before an earlier
-    # back-up was deleted: nothing is repeated.
+    # Stopped while a back-up was written, before its weights were saved
+    # elsewhere, or before an earlier one was deleted: nothing is repeated.
+    (tmp_path / "cut" / ".epoch-11.weights.h5-x").write_bytes(b"half a file")
     (tmp_path / "cut" / "epoch-10.weights.h5").write_bytes(
         (tmp_path / "cut" / "epoch-5.weights.h5").read_bytes()
     )
     again, trained = train(tmp_path / "cut", 10)
     assert trained == []
     assert_all_equal(again, whole)
-
-
-@pytest.mark.slow
-def test_a_back_up_that_was_being_written_does_not_count(tmp_path, monkeypatch):
-    whole, _ = train(tmp_path / "whole", 4)
-    save = keras.Model.save_weights
-
-    def fail(self, path):
-        if "epoch-3" in str(path):
-            path.write(b"half a file")
-            raise Stop
-        save(self, path)
-
-    monkeypatch.setattr(keras.Model, "save_weights", fail)
-    with pytest.raises(Stop):
-        train(tmp_path / "cut", 4)
-    monkeypatch.undo()
-    assert "epoch-2.weights.h5" in names(tmp_path / "cut")
-    cut, trained = train(tmp_path / "cut", 4)
-    assert trained == [2, 3]
-    assert_all_equal(cut, whole)
-    assert names(tmp_path / "cut") == ["epoch-4.weights.h5"]
 
 
 def test_a_back_up_that_cannot_be_read_is_named(tmp_path):
@@ -116,55 +95,40 @@ def one_weight():
     return made
 
 
-def stopped(path, losses, initial_epoch=0, **settings):
+def stopped(folder, losses, patience, done=0):
+    """Returns the losses of a training that goes on, and the best weight."""
     ones, zeros = np.ones((4, 1), "float32"), np.zeros(4, int)
-    stop = StopOnValidation(Batches(Images(ones), zeros, 2), path, **settings)
-    fitted = one_weight().fit(
+    batches = Batches(Images(ones), zeros, 2)
+    best = folder / "best.weights.h5"
+    stop = StopOnValidation(batches, folder / "losses.json", patience, best)
+    model = one_weight()
+    fitted = model.fit(
         ones, zeros, epochs=stop.epochs(len(losses)), verbose=0,
-        initial_epoch=initial_epoch, callbacks=[Losses(losses), stop],
+        initial_epoch=done, callbacks=[Losses(losses), stop],
     )  # fmt: skip
-    return fitted.history.get("val_loss", [])
+    stop.restore(model)
+    kernel = float(keras.ops.squeeze(model.layers[-1].kernel))
+    return fitted.history.get("val_loss", []), kernel
+
+
+_LOSSES = [3.0, 2.0, 2.5, 2.2, 2.0, 1.0]
 
 
 @pytest.mark.slow
-def test_it_stops_so_many_epochs_after_the_best(tmp_path):
-    losses = [3.0, 2.0, 2.5, 2.2, 2.0, 1.0]
-    for patience, epochs in ((3, 5), (4, 6)):
-        path = tmp_path / f"{patience}.json"
-        seen = stopped(path, losses, patience=patience)
-        assert seen == pytest.approx(losses[:epochs])
-
-
-def test_the_weights_of_the_lowest_loss_are_kept(tmp_path):
-    losses = [3.0, 2.0, 2.5, 1.0, 2.2]
-    best = tmp_path / "best.weights.h5"
-
-    def kept():
-        restored = one_weight()
-        path = tmp_path / "losses.json"
-        stop = StopOnValidation(None, path, patience=9, best=best)
-        stop.restore(restored)
-        return float(keras.ops.squeeze(restored.layers[-1].kernel))
-
-    stopped(tmp_path / "losses.json", losses[:3], patience=9, best=best)
-    assert kept() == 2.0
-    again = {"initial_epoch": 2, "patience": 9, "best": best}
-    stopped(tmp_path / "losses.json", losses, **again)
-    assert kept() == 1.0
-    assert sorted(p.name for p in tmp_path.iterdir()) == [
-        "best.weights.h5", "losses.json",
-    ]  # fmt: skip
+@pytest.mark.parametrize(("patience", "epochs"), [(3, 5), (4, 6)])
+def test_it_stops_so_many_epochs_after_the_best(tmp_path, patience, epochs):
+    losses, best = stopped(tmp_path, _LOSSES, patience)
+    assert losses == pytest.approx(_LOSSES[:epochs])
+    assert best == min(losses)
+    assert names(tmp_path) == ["best.weights.h5", "losses.json"]
 
 
 def test_a_resumed_training_stops_where_it_would_have_stopped(tmp_path):
-    path = tmp_path / "losses.json"
-    losses = [3.0, 2.0, 2.5, 2.2, 2.0, 1.0]
-    stopped(path, losses[:3], patience=3)
-    assert stopped(path, losses, patience=3, initial_epoch=2) == pytest.approx(
-        [2.5, 2.2, 2.0]
-    )
+    assert stopped(tmp_path, _LOSSES[:3], 3)[1] == 2.0
+    losses, _ = stopped(tmp_path, _LOSSES, 3, done=2)
+    assert losses == pytest.approx([2.5, 2.2, 2.0])
     # Stopped between its end and what comes after it: nothing is left to do.
-    assert stopped(path, losses, patience=3, initial_epoch=5) == []
+    assert stopped(tmp_path, _LOSSES, 3, done=5) == ([], 2.0)
 
 
 # --------------------------------------------------------------------- finite

@@ -8,8 +8,8 @@ from PIL import Image
 import tfcaps
 from tests.nightly import nightly
 from tests.pictures import KINDS, write_shapes
-from tests.training.test_run import command, metrics, refused, tiny_data
-from training import configs, datasets, defaults, devices, presets, train
+from tests.training.test_run import command, metrics, tiny_data
+from training import configs, datasets, defaults, devices, recipes, train
 from training.batches import Batches
 from training.configs import Config
 from training.folder import RunFolder
@@ -22,22 +22,21 @@ def write_empty(folder, count, size):
         (folder / name).mkdir(parents=True)
         for number in range(count // 2):
             Image.new("L", size).save(folder / name / f"{number}.png")
+    return str(folder)
 
 
 @pytest.mark.parametrize(
     ("count", "size", "expected"),
     [
         # Four fifths are for training: 32 in 2 steps of 16.
-        (40, (50, 70), {"batch_size": 16, "epochs": 1100, "resize": 32}),
-        (40, (64, 64), {"batch_size": 16, "epochs": 1100, "resize": None}),
-        (40, (300, 200), {"batch_size": 16, "epochs": 1100, "resize": 64}),
+        (40, (50, 70), (16, 1100, 32, defaults.PICTURES)),
+        (40, (64, 64), (16, 1100, None, defaults.PICTURES)),
+        (40, (300, 200), (16, 1100, 64, defaults.PHOTOS)),
         # 800 in 25 steps of 32.
-        (1000, (32, 32), {"batch_size": 32, "epochs": 88, "resize": None}),
+        (1000, (32, 32), (32, 88, None, defaults.PICTURES)),
         # 4,000 in 63 steps of 64.
         pytest.param(
-            5000,
-            (16, 16),
-            {"batch_size": 64, "epochs": 35, "resize": None},
+            *(5000, (16, 16), (64, 35, None, defaults.PICTURES)),
             marks=pytest.mark.slow,
         ),
     ],
@@ -45,15 +44,12 @@ def write_empty(folder, count, size):
 def test_steps_batches_and_size_follow_from_the_pictures(
     tmp_path, count, size, expected
 ):
-    write_empty(tmp_path, count, size)
-    config = defaults.load(str(tmp_path))
-    assert {name: getattr(config, name) for name in expected} == expected
-    small = min(size) < 128
-    assert config.model == (defaults.MODEL if small else defaults._PHOTOS)
-    assert config.measured
+    config = defaults.load(write_empty(tmp_path / "even", count, size))
+    assert expected == (
+        config.batch_size, config.epochs, config.resize, config.model,
+    )  # fmt: skip
+    assert config.measured and not config.balanced
     assert config.counterfactual_necessity > 0
-    steps = -(-round(0.8 * count) // config.batch_size)
-    assert config.epochs * steps >= 1500
 
 
 def test_rare_classes_and_changes_follow_from_the_pictures(tmp_path):
@@ -68,19 +64,17 @@ def test_rare_classes_and_changes_follow_from_the_pictures(tmp_path):
     assert "of about 6 steps of 16" in text
     assert "half are mirrored (--no-flip where sides tell classes)" in text
     assert "rare classes are seen more often (--no-balanced)" in text
-    write_empty(tmp_path / "even", 40, (40, 40))
-    assert not defaults.load(str(tmp_path / "even")).balanced
 
 
 def test_other_networks_keep_their_losses_and_small_pictures_theirs(tmp_path):
-    write_empty(tmp_path / "large", 40, (40, 40))
-    other = defaults.load(str(tmp_path / "large"), "dr_capsnet_small")
+    large = write_empty(tmp_path / "large", 40, (40, 40))
+    other = defaults.load(large, "dr_capsnet_small")
     assert other.epochs == 1100 and not other.coupling_types
     assert other.sharpness_start is None
     assert any(other.counterfactual_weights)
-    write_empty(tmp_path / "small", 40, (9, 30))
-    assert defaults.load(str(tmp_path / "small")) == presets.with_losses(
-        Config(dataset=str(tmp_path / "small"))
+    small = write_empty(tmp_path / "small", 40, (9, 30))
+    assert defaults.load(small) == recipes.applied(
+        "trees", Config(dataset=small)
     )
     (tmp_path / "none").mkdir()
     assert defaults.load(str(tmp_path / "none")).epochs == Config().epochs
@@ -125,19 +119,22 @@ _USES_TREES = {
     "pruning_begin": 0.2,
     "pruning_end": 0.8,
 }
-_PHOTOS = {"model": presets.PHOTOS, "resize": presets.PHOTO_SIDE}
+_PHOTOS = {"model": "parts_capsnet_photos", "resize": 64, "measured": True}
 
 
 @pytest.mark.parametrize(
     ("dataset", "model", "expected"),
     [
-        ("imagenette_128px", None, _PHOTOS),
-        ("cats_vs_dogs", None, _PHOTOS),
+        ("figures", None, {"model": "constellation_capsnet", "epochs": 6}),
+        ("figures", "parts_capsnet", {"coupling_types": True, "epochs": 20}),
+        ("imagenette_128px", None, {**_PHOTOS, "epochs": 42}),
+        ("cats_vs_dogs", None, {**_PHOTOS, "epochs": 17}),
         # Of other networks the protocol's, as in the paper's tables.
         ("cats_vs_dogs", "efficient_conv_capsnet", {"resize": 128}),
-        ("mnist", None, _USES_TREES),
+        ("affnist", "deepcaps_rem", {"min_accuracy": 0.5, "shift": 6}),
+        ("mnist", None, {**_USES_TREES, "mean": (0.1307,)}),
         ("mine.npz", "dr_capsnet_small", _USES_TREES),
-        ("digits", None, _USES_TREES),
+        ("digits", None, {**_USES_TREES, "epochs": 120}),
         ("mnist", "efficient_capsnet", {"counterfactual_weights": (0.0, 0.0)}),
         ("mnist", "efficient_capsnet", {"pruning_begin": 0.0}),
     ],
@@ -147,57 +144,36 @@ def test_settings_follow_from_the_data_set_and_the_network(
 ):
     config = defaults.load(dataset, model)
     assert {name: getattr(config, name) for name in expected} == expected
-    published = presets.published(config)
+    published = recipes.applied("paper", config)
     assert not any(published.counterfactual_weights)
     assert not any(published.coupling_weights)
+    assert published.min_accuracy == config.min_accuracy
 
 
-_SETTINGS = {
-    "pruning": "iterative",
-    "final_sparsity": 0.999,
-    "patience": 200,
-    "learning_rate": 1e-3,
-    "learning_rate_decay": 0.99,
-    "decay": 1e-4,
-    "decay_factor": 0.99,
-    "decay_targets": ["transformations", "kernels"],
-    "coupling_spread": 0.0,
-    "coupling_polarization": 0.0,
-    "coupling_crowding": 0.0,
-}
+_PAPER = recipes.TRAINING["paper"]
 
 
-@pytest.mark.slow
-def test_a_run_takes_the_recipe_for_ones_own_data(tmp_path):
-    data = tiny_data(tmp_path / "tiny.npz")
-    flags = ("--rem", "--recipe", "paper", "--dataset", data, "--bare")
-    out = tmp_path / "run"
-    command(*flags, "--epochs", 2, "--batch-size", 8, "--out", out)
-    config = json.loads((out / "config.json").read_text())
-    wanted = {**_SETTINGS, "epochs": 2, "batch_size": 8}
-    assert {name: config[name] for name in wanted} == wanted
-    assert not list(out.glob("best-*")) and not list(out.glob(".best-*"))
-    told = refused("--resume", "--recipe", "paper", "--out", out)
-    assert "leave out --recipe" in told
-
-
-@pytest.mark.parametrize("pruning", ["polynomial", "one_shot", "snip"])
-def test_no_limit_of_the_recipe_is_a_target(tmp_path, pruning):
-    out = tmp_path / "run"
-    options = make_parser().parse_args(
-        ["--rem", "--dataset", "digits", "--recipe", "paper"]
-        + ["--pruning", pruning, "--out", str(out)]
-    )
-    assert open_folder(options).config.final_sparsity == 0.8
-    options.final_sparsity = 0.5
-    assert open_folder(options).config.final_sparsity == 0.5
-
-
-def test_the_recipe_has_what_a_network_needs():
-    config = defaults.load("affnist")
-    deep = presets.published(config, "deepcaps_rem")
-    assert deep.model == "deepcaps_rem" and deep.min_accuracy == 0.5
-    assert presets.published(config, "gamma_capsnet").levels == "lowest"
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("--recipe paper --epochs 2", _PAPER | {"epochs": 2}),
+        # No limit of the recipe is a target.
+        ("--recipe paper --pruning snip", {"final_sparsity": 0.8}),
+        (
+            "--recipe paper --pruning snip --final-sparsity 0.5",
+            {"final_sparsity": 0.5},
+        ),
+        # Zero is a setting.
+        (
+            "--decay 0 --final-sparsity 0 --seed 0",
+            {"decay": 0, "final_sparsity": 0, "epochs": 120, "rem": True},
+        ),
+    ],
+)
+def test_flags_change_settings(tmp_path, flags, expected):
+    flags = f"--rem --dataset digits --out {tmp_path / 'run'} {flags}"
+    config = open_folder(make_parser().parse_args(flags.split())).config
+    assert {name: getattr(config, name) for name in expected} == expected
 
 
 @pytest.mark.slow
@@ -216,16 +192,12 @@ def test_the_baseline_is_that_of_the_lowest_validation_loss(tmp_path):
     data = datasets.load(path, None, validation=config.validation)
     strategy = devices.make_strategy("none")
     model = train.train_model("baseline", data, folder, strategy)
-    losses = [
-        row["loss"]
-        for row in json.loads(
-            (folder.path / "validation-baseline.json").read_text()
-        )
-    ]
+    kept = (folder.path / "validation-baseline.json").read_text()
+    losses = json.loads(kept)
     model.compile(loss=tfcaps.losses.MarginLoss(), jit_compile=False)
     loss, *_ = model.evaluate(Batches(*data.validation, 8), verbose=0)
     assert min(losses) < losses[-1] and len(losses) < 91
     assert loss == pytest.approx(min(losses), rel=1e-4)
     # The last epoch is measured, also where it was not known before.
     assert metrics(folder.path)[-1]["epoch"] == len(losses) - 1
-    assert not list(folder.path.glob("best-*"))
+    assert not list(folder.path.glob("*best-*"))

@@ -18,7 +18,6 @@ from training import (
     defaults,
     features,
     networks,
-    objectives,
     results,
     train,
 )
@@ -87,8 +86,8 @@ def test_the_head_on_kept_features_is_the_network(data, config):
         maps, kept_labels = getattr(ready.data, part)
         assert maps.pixels.dtype == np.float16
         assert maps.shape[1:] == (5, 5, 6)
-        wanted = ready.model.predict(images[:], verbose=0)
-        found = ready.network.predict(maps[:], verbose=0)
+        wanted = ready.full_model.predict(images[:], verbose=0)
+        found = ready.classifier.predict(maps[:], verbose=0)
         assert_close(found, wanted, atol=2e-3)
         np.testing.assert_array_equal(kept_labels, labels)
 
@@ -113,14 +112,12 @@ def test_training_on_features_is_training_on_images(
             patch.setattr(features, "obstacle", lambda *of: "it is tested")
             on_images = train.prepare(name, data, config, None)
         on_features = prepared(name, data, config, {})
-    frozen = on_features.model.get_layer("backbone").model.get_weights()
+    frozen = on_features.full_model.get_layer("backbone").model.get_weights()
     for ready in (on_images, on_features):
-        used = objectives.changes(ready.trained, ready.config, ready.batches)
-        train.fit(ready.trained, ready.batches, used, 2)
-        rem.strip_pruning(ready.trained)
-    weights = on_features.model.get_weights()
-    assert_all_close(weights, on_images.model.get_weights(), atol=2e-3)
-    after = on_features.model.get_layer("backbone").model.get_weights()
+        train.fit(ready.training_model, ready.batches, ready.changes, 2)
+    weights = on_features.full_model.get_weights()
+    assert_all_close(weights, on_images.full_model.get_weights(), atol=2e-3)
+    after = on_features.full_model.get_layer("backbone").model.get_weights()
     assert_all_equal(after, frozen)
 
 
@@ -135,7 +132,7 @@ def test_what_is_kept_is_computed_once(data, config, monkeypatch):
 @pytest.mark.slow
 def test_trees_are_measured_on_what_is_kept(data, config, monkeypatch):
     kept, taken = {}, []
-    model = prepared("baseline", data, config, kept).model
+    model = prepared("baseline", data, config, kept).full_model
     faithfulness = rem.faithfulness
 
     def spied(network, *arguments, **options):
@@ -184,15 +181,9 @@ def test_parts_are_named_on_a_backbone_unless_asked_otherwise(data, backbone):
     assert other == defaults.load("three", "dr_capsnet")
     with not_compiled():
         ready = prepared("baseline", data, config, {})
-    assert set(ready.trained.loss) == {"evidence", "presence"}
-    assert not ready.model.get_layer("class_caps").shared
-    (schedule,) = objectives.changes(ready.trained, ready.config, ready.batches)
-    hard = ready.model.get_layer("part_caps").hardness
-    schedule.set_model(ready.trained)
-    schedule.on_train_begin()
-    for epoch, expected in ((5, 0.0), (6, 1.0)):
-        schedule.on_epoch_begin(epoch)
-        assert float(hard) == expected
+    assert set(ready.training_model.loss) == {"evidence", "presence"}
+    assert not ready.full_model.get_layer("class_caps").shared
+    assert not ready.changes  # the model hardens its parts itself
 
 
 @pytest.mark.slow

@@ -14,7 +14,8 @@ from tests.networks import tiny_capsnet
 from tests.small_data import noise
 from tests.tolerance import SUMS, assert_close
 from tfcaps import rem
-from training import configs, networks, objectives, pruning
+from tfcaps.rem.pruning.prune import PolynomialDecay
+from training import configs, networks, objectives, pruning, starting
 from training.augmentation import Augmentation
 from training.batches import Batches
 from training.images import Images, Split
@@ -59,6 +60,19 @@ def test_statistics_are_measured_on_the_training_images(data):
     assert standardized.std() == pytest.approx(1, abs=1e-5)
 
 
+def pruned(data, config, batches, epochs):
+    """Returns a small network that was trained, and its sparsity at first."""
+    model, first = tiny_capsnet(), []
+    model.compile("adam", tfcaps.losses.MarginLoss(), jit_compile=False)
+    prune = pruning.callback(config, data, batches)
+    note = keras.callbacks.LambdaCallback(
+        on_train_begin=lambda logs: first.append(rem.sparsity(model))
+    )
+    callbacks = [note] if prune is None else [prune, note]
+    model.fit(batches, epochs=epochs, verbose=0, callbacks=callbacks)
+    return model, first[0]
+
+
 @pytest.mark.parametrize(
     ("strategy", "reached"),
     [
@@ -74,19 +88,13 @@ def test_each_strategy_prunes_what_it_should(data, strategy, reached):
     assert set(configs.STRATEGIES) == {
         "polynomial", "one_shot", "snip", "structured", "iterative", "none",
     }  # fmt: skip
-    model = tiny_capsnet()
-    model.compile("adam", tfcaps.losses.MarginLoss(), jit_compile=False)
     config = configs.Config(
         pruning=strategy, final_sparsity=0.6, epochs=4, batch_size=16
     )
-    batches = Batches(*data.train, 16)
-    pruning.begin(model, config, data, batches)
-    assert (rem.sparsity(model) > 0.5) == (strategy == "snip")
-    steps = [] if strategy == "none" else [rem.UpdatePruningStep()]
-    model.fit(batches, epochs=4, verbose=0, callbacks=steps)
+    model, first = pruned(data, config, Batches(*data.train, 16), 4)
+    assert (first > 0.5) == (strategy == "snip")
     sparsity = rem.sparsity(model)
     if strategy == "structured":
-        rem.strip_pruning(model)
         left = rem.multiply_adds(rem.compact(model)).total
         assert 0.2 < left / rem.multiply_adds(model).total <= 0.4
     elif reached is None:
@@ -96,24 +104,29 @@ def test_each_strategy_prunes_what_it_should(data, strategy, reached):
 
 
 def test_snip_sees_images_of_the_size_that_the_network_takes(data):
-    model = tiny_capsnet()
-    model.compile("adam", tfcaps.losses.MarginLoss(), jit_compile=False)
     config = configs.Config(pruning="snip", final_sparsity=0.6, crop=8)
     images, labels = data.train
     margins = [(0, 0), (2, 2), (2, 2), (0, 0)]
     wide = Images(np.pad(images.pixels, margins))
     batches = Batches(wide, labels, 16, augment=Augmentation(crop=8))
     whole = dataclasses.replace(data, train=Split(wide, labels))
-    pruning.begin(model, config, whole, batches)
+    model, _ = pruned(whole, config, batches, 1)
     assert rem.sparsity(model) == pytest.approx(0.6, abs=0.01)
 
 
-def test_the_search_needs_validation_images(data):
+@pytest.mark.parametrize(
+    ("what", "settings"),
+    [
+        ("--pruning iterative", {"rem": True, "pruning": "iterative"}),
+        ("--recipe paper", {"patience": 2}),
+        ("--levels lowest", {"levels": "lowest"}),
+    ],
+)
+def test_what_chooses_needs_validation_images(data, what, settings):
     nothing = data.train.take(slice(0))
     without = dataclasses.replace(data, validation=nothing)
-    config = configs.Config(pruning="iterative")
-    with pytest.raises(UserError, match="needs validation images"):
-        pruning.begin(tiny_capsnet(), config, without, Batches(*data.train, 16))
+    with pytest.raises(UserError, match=f"{what} needs validation images"):
+        starting.check_fit(without, configs.Config(**settings))
 
 
 def test_rates_fall_by_a_factor_where_one_is_given():
@@ -133,22 +146,19 @@ def test_trees_are_judged_as_the_network_is_trained(name, margin):
     network = networks.build(name, (16, 16, 1), 3)
     training = rem.add_couplings(network, counterfactual=True)
     config = configs.Config(model=name, counterfactual_necessity=1.0)
-    losses = objectives.losses(training, config, network)
+    losses = objectives.losses(training, config)
     assert losses["counterfactual"].margin == margin
 
 
-@pytest.mark.parametrize(
-    ("epochs", "steps"), [(1, 1), (1, 29), (12, 42), (40, 9)]
-)
-def test_the_schedule_is_that_of_tfmot(epochs, steps):
+@pytest.mark.parametrize("steps", [1, 29, 504, 360])
+def test_the_schedule_is_that_of_tfmot(steps):
     tfmot = pytest.importorskip("tensorflow_model_optimization")
-    config = configs.Config(epochs=epochs, final_sparsity=0.8)
-    ours = pruning.polynomial_schedule(config, steps)
+    ours = PolynomialDecay.of_share(0.8, 0.0, 0.6, steps)
     theirs = tfmot.sparsity.keras.PolynomialDecay(
         0.0, ours.final_sparsity, ours.begin, ours.end, frequency=ours.every
     )
     updates = []
-    for step in range(1, epochs * steps + 1):
+    for step in range(1, steps + 1):
         is_time, sparsity = theirs(step)
         assert ours(step)[0] == bool(is_time)
         if is_time:

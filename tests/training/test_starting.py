@@ -1,4 +1,4 @@
-"""Runs that begin with a network or shared parts, or go on after a stop."""
+"""Runs that begin with another one's network, or go on after a stop."""
 
 import argparse
 import errno
@@ -15,6 +15,7 @@ from cli import UserError
 from tests.nightly import nightly
 from tests.tolerance import assert_all_equal
 from tests.training.test_run import command, refused, tiny_data
+from tfcaps import rem
 from training import datasets, networks, objectives, starting
 from training.configs import Config
 from training.folder import RunFolder
@@ -45,9 +46,9 @@ def begun(monkeypatch):
     begun = {}
     compiled = objectives.compile_model
 
-    def note(model, name, config, steps, network):
-        begun[name] = network.get_weights()
-        compiled(model, name, config, steps, network)
+    def note(model, name, config, steps):
+        begun[name] = rem.encoder(model).get_weights()
+        compiled(model, name, config, steps)
 
     monkeypatch.setattr(objectives, "compile_model", note)
     return begun
@@ -111,13 +112,12 @@ def test_a_network_that_was_made_smaller_is_trained_as_it_is(tmp_path):
     smaller = RunFolder.open(small).load_model("rem")
     flags = ("--rem", "--start-from", small, *SHORT, "--pruning", "none")
     command(*flags, "--out", out)
-    rem = RunFolder.open(out).load_model("rem")
-    assert rem.count_params() == smaller.count_params()
+    trained = RunFolder.open(out).load_model("rem")
+    assert trained.count_params() == smaller.count_params()
     # And so is what was trained on.
     data, config = datasets.load(data), RunFolder.open(out).config
     again = networks.build_for(data, config, decoder=False)
-    again = starting.begin_with(again, rem)
-    assert again is rem
+    assert starting.begin_with(again, trained) is trained
     # As the networks differ in size, it cannot stand for another one.
     flags = (*flags, "--model", "parts_capsnet", "--out", tmp_path / "other")
     assert "leave out --dataset" in refused(*flags)

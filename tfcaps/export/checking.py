@@ -47,11 +47,10 @@ def check(folder: Path) -> Iterator[str]:
     | graph | a SavedModel needs neither XLA nor Python |
     | savedmodel, litert, onnx, openvino | the answers are the Keras model's |
 
-    Answers may differ by what rounding explains: the `tolerance` of the
-    manifest, see `tfcaps.export.tolerance`, times the largest number of an
+    Answers, which the runtime of each format gives from the files alone, may
+    differ by the `tolerance` of the manifest, times the largest number of an
     output if that is above 1; couplings by ten times as much. They must not
-    depend on the other images of a batch. The runtime of each format gives
-    them, from the files alone.
+    depend on the other images of a batch.
 
     Args:
         folder: The folder of a version.
@@ -94,38 +93,34 @@ def check_graph(folder: Path) -> None:
                     f"{node.name}), which a server does not have; use "
                     "TensorFlow's operations."
                 )
-        by_xla = any(_XLA.fullmatch(node.op) for node in nodes)
-        if by_xla or any(
-            each.attr["_XlaMustCompile"].b for each in (*nodes, *functions)
-        ):
+        compiled = [x.attr["_XlaMustCompile"].b for x in (*nodes, *functions)]
+        if any(compiled) or any(_XLA.fullmatch(node.op) for node in nodes):
             raise ExportError(
                 f"graph: {folder} must be compiled by XLA, which TensorFlow "
                 "Serving switches off; remove jit_compile=True from the layers."
             )
 
 
-def draw_images(batch: int, shape: tuple[int, ...], images: str) -> Any:
-    """Returns a batch of noise of different contrast, the same every time."""
+def draw_images(batch: int, shape: tuple[int, ...], dtype: str) -> Any:
+    """Returns noise `[batch, *shape]` as sent, the same every time."""
     # Unlike those of newer generators, its numbers are fixed for ever.
     draw = np.random.RandomState(batch)
     contrast = draw.uniform(0.2, 1.0, (batch, *[1] * len(shape)))
     pixels = contrast * draw.randint(0, 256, (batch, *shape))
     pixels = pixels.astype("uint8")
-    if images in ("uint8", "float32"):
-        return pixels if images == "uint8" else pixels / np.float32(255.0)
-    return (pixels % 2).astype(images)  # rows of whatever table
+    if dtype in ("uint8", "float32"):
+        return pixels if dtype == "uint8" else pixels / np.float32(255.0)
+    return (pixels % 2).astype(dtype)  # rows of whatever table
 
 
 def write_reference(shown: keras.Model, folder: Path, pixels: Pixels) -> None:
-    """Writes what a Keras model answers to images drawn from a seed.
+    """Writes what a model of `explanation` answers to images from a seed.
 
-    With it an exported folder can be checked anywhere and at any time, without
-    the model that it was made from, see `networks.answers`.
+    With it a folder can be checked anywhere, without the model.
     """
     arrays: Arrays = {}
     for batch in _BATCHES:
-        shape = shown.inputs[0].shape[1:]
-        drawn = draw_images(batch, shape, pixels.dtype)
+        drawn = draw_images(batch, shown.inputs[0].shape[1:], pixels.dtype)
         for name, value in answers(shown, drawn, pixels).items():
             arrays[f"{batch}/{name}"] = value
     path = folder / REFERENCE
@@ -191,11 +186,11 @@ def _compare(
 
 
 def _check_shapes(what: str, expected: Arrays, came: Arrays) -> None:
-    wanted, found = (
+    forms = [
         {name: (v.dtype, v.shape) for name, v in arrays.items()}
         for arrays in (expected, came)
-    )
-    if wanted != found:
+    ]
+    if forms[0] != forms[1]:
         raise ExportError(
             f"{what}: the outputs have other names, types or shapes."
         )

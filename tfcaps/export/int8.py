@@ -29,11 +29,11 @@ class Samples(NamedTuple):
     labels: Array  # their classes `[n]`
 
 
-def read_samples(path: Path, shape: tuple[int, ...], images: str) -> Samples:
+def read_samples(path: Path, shape: tuple[int, ...], dtype: str) -> Samples:
     """Reads `x_train`, `x_test` and `y_test` of an `.npz` file.
 
-    Its pixels are uint8 in 0..255, or floats in [0, 1]. They get the shape of
-    what the model takes, and become what clients send, see `save`.
+    Pixels are uint8 in 0..255 or floats in [0, 1], and become what clients
+    send: `[n, *shape]` of the type `dtype`.
 
     Raises:
         ExportError: If it cannot be read, or its images are not the model's.
@@ -54,8 +54,8 @@ def read_samples(path: Path, shape: tuple[int, ...], images: str) -> Samples:
             for each, most in ((x_train, _CALIBRATION), (x_test, _TEST))
         )
         return Samples(
-            _sent(x_train[fitted], shape, images),
-            _sent(x_test[rows], shape, images),
+            _sent(x_train[fitted], shape, dtype),
+            _sent(x_test[rows], shape, dtype),
             labels[rows],
         )
     except (OSError, ValueError, KeyError, IndexError, BadZipFile) as error:
@@ -66,14 +66,13 @@ def read_samples(path: Path, shape: tuple[int, ...], images: str) -> Samples:
         ) from error
 
 
-def _sent(pixels: Array, shape: tuple[int, ...], images: str) -> Array:
-    """Returns pixels as a client sends them."""
+def _sent(pixels: Array, shape: tuple[int, ...], dtype: str) -> Array:
     if pixels.dtype != np.uint8 and pixels.dtype.kind != "f":
         raise ValueError(f"images are {pixels.dtype}")
     # Those in a file may lack the axis of channels.
     pixels = pixels.reshape(len(pixels), *shape)
     is_raw = pixels.dtype == np.uint8
-    if images == "uint8":
+    if dtype == "uint8":
         return pixels if is_raw else np.rint(255 * pixels).astype("uint8")
     return pixels.astype("float32") / np.float32(255 if is_raw else 1)
 
@@ -152,16 +151,23 @@ def measure(
     Returns:
         `calibration_images`, `test_images`, `levels` of the trees, and
         `formats`, with a row for `float32` and `int8` of each: `accuracy`,
-        `bytes`, `same_trees`, the share of images with the class and all
-        rounded couplings of float32, and `same_codes`, the share of rounded
-        couplings.
+        `bytes`, and the shares of images (`same_trees`) and of rounded
+        couplings (`same_codes`) that are as in float32.
     """
     levels = levels or LEVELS
     rows: dict[str, dict[str, Any]] = {form: {} for form in formats}
     for form in formats:
         for kind in ("float32", "int8"):
             model = Model(folder, form, int8=kind == "int8")
-            classes, couplings = _answers(model, samples.images)
+            ask = model.load()
+            outputs = [
+                ask("explain", samples.images[start:][:_ASKED_AT_ONCE])
+                for start in range(0, len(samples.images), _ASKED_AT_ONCE)
+            ]
+            classes, couplings = (
+                np.concatenate([output[name] for output in outputs])
+                for name in ("classes", "couplings")
+            )
             codes = np.asarray(quantize(couplings, levels, mode=mode))
             if kind == "float32":
                 first = classes, codes
@@ -178,16 +184,3 @@ def measure(
         "levels": levels,
         "formats": rows,
     }
-
-
-def _answers(model: Model, images: Array) -> tuple[Array, Array]:
-    """Returns the classes of images, and the couplings towards them."""
-    ask = model.load()
-    outputs = [
-        ask("explain", images[start:][:_ASKED_AT_ONCE])
-        for start in range(0, len(images), _ASKED_AT_ONCE)
-    ]
-    return (
-        np.concatenate([output["classes"] for output in outputs]),
-        np.concatenate([output["couplings"] for output in outputs]),
-    )

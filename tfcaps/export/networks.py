@@ -28,11 +28,7 @@ _OPSET = 18
 
 
 def all_outputs(model: keras.Model, pixels: Pixels) -> keras.Model:
-    """Returns a model from what a client sends to all that it may get.
-
-    Raises:
-        ValueError: If the model has no routed layer.
-    """
+    """Returns a model from what a client sends to all that it may get."""
     return _served(explanation(model), pixels, _ALL)
 
 
@@ -41,10 +37,9 @@ def answers(shown: keras.Model, images: Any, pixels: Pixels) -> Arrays:
 
     It is given them in its own units, and nothing is put around it.
     """
-    given = (
-        images / np.float32(pixels.divisor) if pixels.divisor > 1 else images
-    )
-    outputs = shown(given.astype(shown.inputs[0].dtype), training=False)
+    if pixels.divisor > 1:
+        images = images / np.float32(pixels.divisor)
+    outputs = shown(images.astype(shown.inputs[0].dtype), training=False)
     return {
         name: ops.convert_to_numpy(outputs[name]).astype(_type_of(name))
         for name in _ALL
@@ -53,10 +48,7 @@ def answers(shown: keras.Model, images: Any, pixels: Pixels) -> Arrays:
 
 
 def describe(network: keras.Model, pixels: Pixels) -> dict[str, Any]:
-    """Returns the inputs and outputs of each signature, as JSON.
-
-    Of images it says from what to what pixels go.
-    """
+    """Returns the inputs and outputs of each signature, as JSON."""
 
     def form(tensor: Any) -> dict[str, Any]:
         shape = [-1 if size is None else size for size in tensor.shape]

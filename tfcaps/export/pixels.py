@@ -31,22 +31,21 @@ class Pixels(NamedTuple):
 
 
 def pixels_of(
-    model: keras.Model, images: str | None = None, pixels: int | None = None
+    model: keras.Model,
+    input_dtype: str | None = None,
+    pixels: int | None = None,
 ) -> Pixels:
-    """Returns what clients send to a network.
+    """Returns what clients send to a functional model of one input.
 
-    Args:
-        model: A functional model of one input.
-        images: The type that they shall send, see `tfcaps.export.save`.
-        pixels: The largest pixel that the network takes, 1 or 255. Defaults to
-            what its layers before the first kernel say.
+    The arguments are those of `tfcaps.export.save`.
 
     Raises:
         ValueError: If an argument is unknown, or the two contradict each other.
     """
-    if images not in (None, "uint8", "float32"):
+    if input_dtype not in (None, "uint8", "float32"):
         raise ValueError(
-            f'`images` must be "uint8" or "float32". Received: {images!r}.'
+            '`input_dtype` must be "uint8" or "float32". Received: '
+            f"{input_dtype!r}."
         )
     if pixels not in (None, 1, _BYTE):
         raise ValueError(f"`pixels` must be 1 or 255. Received: {pixels!r}.")
@@ -55,7 +54,7 @@ def pixels_of(
     if len(taken.shape) != 4:  # signals, tables, volumes
         if is_integer:
             return Pixels(taken.dtype, None)
-        return Pixels(images or "float32", None, _divisor(images))
+        return Pixels(input_dtype or "float32", None, _divisor(input_dtype))
     if pixels is None:
         pixels = _BYTE if is_integer or _takes_bytes(model) else 1
     if pixels == 1:
@@ -64,20 +63,20 @@ def pixels_of(
                 f"`pixels` must be 255 for {model.name!r}, which takes "
                 f"{taken.dtype}. Received: pixels=1."
             )
-        sent = images or "float32"
+        sent = input_dtype or "float32"
         return Pixels(sent, _divisor(sent), _divisor(sent))
-    if images == "float32":
+    if input_dtype == "float32":
         raise ValueError(
-            f'`images` must be "uint8" for {model.name!r}, which takes pixels '
-            "from 0 to 255 and scales them itself. Received: "
-            'images="float32". If it does take pixels in [0, 1], add '
+            f'`input_dtype` must be "uint8" for {model.name!r}, which takes '
+            "pixels from 0 to 255 and scales them itself. Received: "
+            'input_dtype="float32". If it does take pixels in [0, 1], add '
             "`pixels=1`."
         )
     return Pixels("uint8", _BYTE)
 
 
-def _divisor(images: str | None) -> int:
-    return _BYTE if images == "uint8" else 1
+def _divisor(dtype: str | None) -> int:
+    return _BYTE if dtype == "uint8" else 1
 
 
 def _takes_bytes(model: keras.Model) -> bool:

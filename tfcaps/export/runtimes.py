@@ -1,7 +1,4 @@
-"""Files of exported models, and the runtimes that answer by them alone.
-
-It needs nothing else of tfcaps, and no Keras.
-"""
+"""Files of exported models, and the runtimes that answer by them alone."""
 
 import contextlib
 import errno
@@ -37,10 +34,7 @@ _NOT_WRITTEN = "iostream error"  # what C++ says, whatever the reason
 
 
 class ExportError(Exception):
-    """A model that cannot be exported, or an export that fails a check.
-
-    Any function of the export may raise it.
-    """
+    """A model that cannot be exported, or an export that fails a check."""
 
 
 class Model(NamedTuple):
@@ -62,10 +56,7 @@ class Model(NamedTuple):
         return [file]
 
     def load(self) -> Callable[[str, Array], Arrays]:
-        """Returns a function from a signature and images to its outputs.
-
-        It knows the files alone.
-        """
+        """Returns a function from a signature and images to its outputs."""
         refused = (
             f"{self.files[0]} cannot be run, so it is broken or not what was "
             "exported; export the model anew"

@@ -4,7 +4,7 @@ import contextlib
 import platform
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -32,56 +32,53 @@ def save(
     path: str | Path,
     *,
     formats: Sequence[str] = ("savedmodel",),
-    number: int | None = None,
-    images: str | None = None,
+    version: int | None = None,
+    input_dtype: str | None = None,
     pixels: int | None = None,
     levels: int | None = None,
-    levels_mode: str = "midtread",
+    mode: str = "midtread",
     compacted: bool = True,
     int8: Samples | None = None,
     about: dict[str, Any] | None = None,
     log: Callable[[str], None] = lambda line: None,
 ) -> Path:
-    """Writes `<path>/<number>/`, which appears complete or not at all.
+    """Writes `<path>/<version>/`, which appears complete or not at all.
 
-    It is checked before it appears, see `check`. Run it with Keras's backend
-    TensorFlow, which writes all formats: set `KERAS_BACKEND=tensorflow` and
-    load the model from its `.keras` file, whatever backend trained it.
+    It is checked before it appears, see `check`. Keras's backend must be
+    TensorFlow, which writes all formats, whatever backend trained the model.
 
     Args:
         model: A functional or sequential model with a routed layer.
-        path: Folder of the model's versions, of which TensorFlow Serving loads
-            the newest. Its name is that of the model for clients. It is made if
-            need be.
-        formats: Names of formats: `"savedmodel"` for TensorFlow Serving,
-            `"litert"`, `"onnx"`, `"openvino"`. Defaults to the first.
-        number: Int, at least 1, of the version. Defaults to the next free one.
-        images: What clients send: `"uint8"`, pixels from 0 to 255, or
+        path: Folder of the model's versions, made if need be. Its name is that
+            of the model for clients. TensorFlow Serving loads the newest.
+        formats: Some of `"savedmodel"` (for TensorFlow Serving), `"litert"`,
+            `"onnx"`, `"openvino"`. Defaults to the first.
+        version: Int, at least 1. Defaults to the next free one.
+        input_dtype: What clients send: `"uint8"`, pixels from 0 to 255, or
             `"float32"`, pixels in [0, 1], or the numbers of what is no image.
-            Defaults to the one that the network takes, see `pixels`. The
-            manifest says it in each signature.
+            Defaults to what the network takes, see `pixels`.
         pixels: The largest pixel that the network takes, 1 or 255. Bytes are
             divided by 255 for 1 alone. Defaults to what its first layers say:
             255 if it takes integers, or they make bytes small, such as
             `keras.layers.Rescaling(1 / 255)`; otherwise 1.
         levels: Int or `None`. Round the couplings to this many levels.
-        levels_mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`.
-            Defaults to `"midtread"`.
+        mode: What kind of levels, see `tfcaps.rem.quantize`. Defaults to
+            `"midtread"`.
         compacted: Bool. Leave out what pruning has left without effect, see
             `tfcaps.rem.compact`. Defaults to `True`.
         int8: Images by which the formats other than SavedModel are written in
             int8 too, see `tfcaps.export.int8`, or `None`. What that costs is
             in the manifest.
         about: JSON that the manifest shall have too.
-        log: Function that is told what has been checked, a line each.
+        log: Function that gets a line for each check that was passed.
 
     Returns:
         The folder of the version.
 
     Raises:
-        ValueError: If the model has no routed layer, a format or `levels_mode`
-            is unknown, `levels` is below 2, Keras's backend is another, or
-            `images` is `"float32"` for a network that scales bytes itself.
+        ValueError: If the model has no routed layer, an argument is unknown or
+            out of range, the backend is another, or `input_dtype` is
+            `"float32"` for a network that scales bytes itself.
         ExportError: If the version exists, a check fails, or a format lacks an
             operation of the model.
         OSError: If it cannot be written.
@@ -110,8 +107,8 @@ def save(
     check_unquantized(model)
     served = rem.encoder(model)
     if levels is not None:
-        served = rem.quantize_couplings(served, levels, mode=levels_mode)
-    sent = pixels_of(served, images, pixels)
+        served = rem.quantize_couplings(served, levels, mode=mode)
+    sent = pixels_of(served, input_dtype, pixels)
     whole = rem.explanation(served)  # before anything is written
     small = _compacted(served) if compacted else served
     network = all_outputs(small, sent)
@@ -120,9 +117,9 @@ def save(
         "model": path.name,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         **(about or {}),
-        "images": sent.dtype,
+        "input_dtype": sent.dtype,
         "levels": levels,
-        "levels_mode": levels_mode,
+        "mode": mode,
         "formats": list(formats),
         "signatures": describe(network, sent),
         "tolerance": tolerance_of(served),
@@ -136,7 +133,7 @@ def save(
             if int8:
                 write_int8(network, form, staged, int8.calibration)
         if int8:
-            content["int8"] = measure(others, staged, int8, levels, levels_mode)
+            content["int8"] = measure(others, staged, int8, levels, mode)
         if "savedmodel" in formats:
             write_saved_model(small, staged, sent)
             write_warmup(staged, path.name, content["signatures"])
@@ -149,7 +146,7 @@ def save(
             f"{path} has versions for TensorFlow Serving, which loads the "
             "newest; add savedmodel to the formats, or give another name."
         )
-    return publish(path, number, write)
+    return publish(path, version, write)
 
 
 def _compacted(model: keras.Model) -> keras.Model:
@@ -164,9 +161,9 @@ def _compacted(model: keras.Model) -> keras.Model:
 
 def _versions() -> dict[str, str]:
     """Returns the versions of Python and of what has a part in an export."""
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     packages = "tfcaps keras numpy tensorflow ai-edge-litert onnxruntime"
     for package in (*packages.split(), "tensorflow-cpu", "openvino"):
-        with contextlib.suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            installed[package] = metadata.version(package)
+    return installed

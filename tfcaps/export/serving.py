@@ -49,8 +49,7 @@ def is_served(base: Path) -> bool:
 def write_server_configs(to: Path) -> None:
     """Writes `models.config`, `batching.config` and `monitoring.config`.
 
-    Of the models in a folder those whose newest version is a SavedModel are
-    listed.
+    The first lists the models whose newest version is a SavedModel.
     """
     models = "".join(
         _MODEL.format(
@@ -75,9 +74,9 @@ def write_warmup(
     """Writes requests with which a server warms a model up before it answers.
 
     Each signature is asked for the least and the largest batch, in a TFRecord
-    file of TensorFlow Serving's `PredictionLog`. The fields have the numbers of
-    tensorflow-serving-api, which would install all of TensorFlow a second time
-    beside `tensorflow-cpu`. https://github.com/tensorflow/serving
+    file of `PredictionLog`. The fields have the numbers of
+    tensorflow-serving-api, which would install all of TensorFlow again beside
+    `tensorflow-cpu`. https://github.com/tensorflow/serving
     """
     import tensorflow as tf
     from tensorflow.core.framework import tensor_pb2

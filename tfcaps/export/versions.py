@@ -31,10 +31,6 @@ def publish(
     A folder that `write` fills is made beside its target, brought to the disk
     and renamed. If anything fails, it is removed; what a killed process left is
     removed an hour later by the next export.
-
-    Raises:
-        ExportError: If the version exists.
-        OSError: If it cannot be written.
     """
     _check_free(base, version)
     made = [path for path in (base, *base.parents) if not path.exists()]

@@ -5,7 +5,7 @@ from tfcaps.layers.class_caps import ClassCaps, FcCaps
 from tfcaps.layers.constellation_caps import ConstellationCaps
 from tfcaps.layers.conv_caps import ConvCaps
 from tfcaps.layers.conv_caps_3d import ConvCaps3D
-from tfcaps.layers.decoder import Decoder, perturb_dimensions
+from tfcaps.layers.decoder import Decoder
 from tfcaps.layers.length import Length
 from tfcaps.layers.part_caps import PartCaps
 from tfcaps.layers.primary_caps import PrimaryCaps
@@ -27,5 +27,4 @@ __all__ = [
     "PrimaryMatrixCaps",
     "Squash",
     "TemplateDecoder",
-    "perturb_dimensions",
 ]

@@ -10,28 +10,15 @@ from tfcaps.layers.primary_caps import PrimaryCaps
 from tfcaps.ops import Tensor
 
 
-@keras.saving.register_keras_serializable(package="tfcaps")
-class CapsuleGlorot(keras.initializers.Initializer):
-    """Uniform in ±sqrt(6 / (2 * sqrt(size))) for a kernel of `size` weights.
+def capsule_glorot(shape: Any, dtype: Any = None) -> Tensor:
+    """Draws uniformly in ±sqrt(6 / (2 * sqrt(size))) for `size` weights.
 
     DeepCaps keeps its kernels with six axes, for which Keras 2 took the root of
     the size as fan in and fan out. The usual rule gives much smaller weights,
     with which a dozen squashes in a row shrink the capsules to nothing.
-
-    Args:
-        seed: Int or `None`, as in other initializers. Defaults to `None`.
     """
-
-    def __init__(self, seed: int | None = None):
-        self.seed = seed
-
-    def __call__(self, shape: Any, dtype: Any = None, **kwargs: Any) -> Tensor:
-        limit = math.sqrt(3.0 / math.sqrt(math.prod(shape)))
-        uniform = keras.initializers.RandomUniform(-limit, limit, self.seed)
-        return uniform(shape, dtype=dtype)
-
-    def get_config(self) -> dict[str, Any]:
-        return {"seed": self.seed}
+    limit = math.sqrt(3.0 / math.sqrt(math.prod(shape)))
+    return keras.initializers.RandomUniform(-limit, limit)(shape, dtype=dtype)
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -39,7 +26,8 @@ class CapsuleConv2D(PrimaryCaps):
     """Convolves a map of capsules and squashes the result.
 
     The types and components of a position are the channels of an ordinary
-    convolution, so it is `PrimaryCaps` on capsules. DeepCaps is built of it.
+    convolution, so it is `PrimaryCaps` on capsules. DeepCaps is built of it,
+    whose start of kernels it has.
 
     Args:
         num_types: Int. Capsule types at each position.
@@ -48,8 +36,6 @@ class CapsuleConv2D(PrimaryCaps):
         strides: Int or two ints. Step of the window. Defaults to `1`.
         padding: `"valid"` or `"same"`. Defaults to `"same"`.
         use_bias: Bool. Add a bias to the convolution. Defaults to `False`.
-        kernel_initializer: Initializer of the kernel. Defaults to that of
-            DeepCaps, `CapsuleGlorot`.
         **kwargs: Other arguments of `PrimaryCaps`.
 
     Input shape:
@@ -73,6 +59,8 @@ class CapsuleConv2D(PrimaryCaps):
         - Rajasegaran et al., 2019, https://arxiv.org/abs/1904.09546
     """
 
+    kernel_initializer = staticmethod(capsule_glorot)
+
     def __init__(
         self,
         num_types: int,
@@ -82,7 +70,6 @@ class CapsuleConv2D(PrimaryCaps):
         padding: str = "same",
         *,
         use_bias: bool = False,
-        kernel_initializer: Any = None,
         **kwargs: Any,
     ):
         super().__init__(
@@ -92,7 +79,6 @@ class CapsuleConv2D(PrimaryCaps):
             strides,
             padding,
             use_bias=use_bias,
-            kernel_initializer=kernel_initializer or CapsuleGlorot(),
             **{"data_format": "channels_last", **kwargs},
         )
 

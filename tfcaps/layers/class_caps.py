@@ -7,9 +7,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from tfcaps.layers.routed import RoutedCaps, child_activations, select_outputs
+from tfcaps.layers.routed import RoutedCaps, child_activations
 from tfcaps.ops import Tensor, check_positive, class_targets
-from tfcaps.routing import Block, Routed, Votes, materialize_votes
+from tfcaps.routing.factored_votes import Block, materialize_votes
+from tfcaps.routing.votes import Votes
 
 _SHARE = (None, "type", "all")
 
@@ -18,10 +19,10 @@ _SHARE = (None, "type", "all")
 class ClassCaps(RoutedCaps):
     """Connects every child capsule with every parent and routes the votes.
 
-    Child `i` votes `û_ij = u_i W_ij` for parent `j`; the routing turns votes
-    into parent poses. `W` is the weight `transformation`. The layer also holds
-    the weights of its routing, such as the `bias` that most routings add to the
-    weighted sum of votes in every iteration; see each routing.
+    Child `i` votes `û_ij = u_i W_ij` for parent `j`, where `W` is the weight
+    `transformation`; the routing turns votes into parent poses. Its weights,
+    such as the `bias` that most add to the weighted sum of votes in every
+    iteration, are the layer's too.
 
     Args:
         num_capsules: Int. Number of parents; for the last layer the classes.
@@ -42,8 +43,6 @@ class ClassCaps(RoutedCaps):
             normal distribution with standard deviation 0.1.
         bias_initializer: Initializer of the bias. Defaults to the routing's,
             which is the constant 0.1 for most.
-        transformation_regularizer: Regularizer of the matrices. Defaults to
-            `None`.
         **kwargs: Arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -96,7 +95,6 @@ class ClassCaps(RoutedCaps):
         coordinates: bool = False,
         transformation_initializer: Any = None,
         bias_initializer: Any = None,
-        transformation_regularizer: Any = None,
         **kwargs: Any,
     ):
         check_positive(num_capsules=num_capsules, dim=dim)
@@ -117,7 +115,6 @@ class ClassCaps(RoutedCaps):
             matrix,
             transformation_initializer,
             bias_initializer,
-            transformation_regularizer,
             **kwargs,
         )
         self.num_capsules = num_capsules
@@ -139,33 +136,27 @@ class ClassCaps(RoutedCaps):
         inputs: Tensor,
         activations: Tensor | None = None,
         labels: Tensor | None = None,
+        *,
         return_activations: bool = False,
         return_couplings: bool = False,
         training: bool | None = None,
     ) -> Any:
         if training and self.trainable and labels is not None:
             self._learn(inputs, labels)
-        activations = child_activations(inputs, activations)
-        children = math.prod(inputs.shape[1:-1])
-        activations = ops.reshape(activations, (-1, children))
-        routed = self._route(
-            inputs, activations, return_couplings=return_couplings
-        )
-        return self._outputs(routed, return_activations, return_couplings)
-
-    def _outputs(
-        self, routed: Routed, return_activations: bool, return_couplings: bool
-    ) -> Any:
-        return select_outputs(
-            ops.cast(routed.poses, self.compute_dtype),
-            ops.cast(routed.activations, "float32"),
-            ops.cast(routed.couplings, "float32"),
-            return_activations,
-            return_couplings,
+        return super().call(
+            inputs,
+            activations,
+            return_activations=return_activations,
+            return_couplings=return_couplings,
         )
 
-    def _num_votes(self, input_shape: Any) -> int:
-        return math.prod(input_shape[1:-1]) * self.num_capsules * self.dim
+    def _output_shapes(self, input_shape: Any) -> tuple[Any, Any]:
+        batch, *children, _ = input_shape
+        parents = (batch, self.num_capsules)
+        return parents, (batch, math.prod(children), self.num_capsules)
+
+    def _arranged(self, activations: Tensor) -> Tensor:
+        return ops.reshape(activations, (-1, math.prod(activations.shape[1:])))
 
     def _blocks(self, inputs: Tensor, maps: Tensor) -> list[Block]:
         *_, types, components = inputs.shape
@@ -191,11 +182,12 @@ class ClassCaps(RoutedCaps):
         return Votes(votes, parents_first=True)
 
     def _learn(self, inputs: Tensor, labels: Tensor) -> None:
-        if self.routing.learns_from_labels:
+        routing: Any = self.routing
+        if routing.learns_from_labels:
             votes = self._votes(inputs, self.transformation)
             targets = class_targets(labels, self.num_capsules, "float32")
             coefficients = self.coefficients
-            coefficients.assign(self.routing.step(votes, coefficients, targets))
+            coefficients.assign(routing.step(votes, coefficients, targets))
 
     def children_shape(self, input_shape: Any) -> tuple[int, ...]:
         """Returns the shape of the children: `(i,)` or `(h, w, t)`."""
@@ -213,14 +205,12 @@ class ClassCaps(RoutedCaps):
         Returns:
             Tensor `[b, i]`, float32.
         """
-        activations = child_activations(inputs, activations)
-        children = math.prod(inputs.shape[1:-1])
-        activations = ops.reshape(activations, (-1, children))
+        activations = self._arranged(child_activations(inputs, activations))
         activations = ops.cast(activations, "float32")
         if not self.can_be_silent or self.share == "all":
             return activations
         votes = ops.any(self.transformation != 0, axis=(-3, -2, -1))
-        votes = ops.tile(votes, children // votes.shape[0])
+        votes = ops.tile(votes, activations.shape[1] // votes.shape[0])
         return ops.where(votes, activations, 0.0)
 
     @property
@@ -237,48 +227,17 @@ class ClassCaps(RoutedCaps):
                 "known but the batch. Received: "
                 f"input_shape={shape}."
             )
-        for needs, setting in (
-            (self.share == "type", '`share="type"`'),
-            (self.coordinates, "`coordinates`"),
-        ):
-            if needs and len(shape) != 5:
-                raise ValueError(
-                    f"{setting} needs spatial capsules [batch, rows, columns, "
-                    "types, components], which say where a child is and what "
-                    f"its type is. Received: input_shape={shape}."
-                )
-
-    def compute_output_spec(
-        self,
-        inputs: Any,
-        activations: Any = None,
-        labels: Any = None,
-        return_activations: bool = False,
-        return_couplings: bool = False,
-        training: bool | None = None,
-    ) -> Any:
-        batch, *_ = inputs.shape
-        parents = (batch, self.num_capsules)
-        children = math.prod(self.children_shape(inputs.shape))
-        couplings = (batch, children, self.num_capsules)
-        return select_outputs(
-            keras.KerasTensor((*parents, self.dim), dtype=self.compute_dtype),
-            keras.KerasTensor(parents, dtype="float32"),
-            keras.KerasTensor(couplings, dtype="float32"),
-            return_activations,
-            return_couplings,
-        )
-
-    def compute_output_shape(self, input_shape: Any) -> Any:
-        return (input_shape[0], self.num_capsules, self.dim)
+        if len(shape) == 3 and (self.share == "type" or self.coordinates):
+            name = "coordinates" if self.coordinates else 'share="type"'
+            raise ValueError(
+                f"`{name}` needs spatial capsules [batch, rows, columns, "
+                "types, components], which say where a child is and what "
+                f"its type is. Received: input_shape={shape}."
+            )
 
     def get_config(self) -> dict[str, Any]:
-        config = {
-            "num_capsules": self.num_capsules,
-            "share": self.share,
-            "coordinates": self.coordinates,
-        }
-        return {**super().get_config(), **config}
+        own = ("num_capsules", "share", "coordinates")
+        return {**super().get_config(), **{n: getattr(self, n) for n in own}}
 
 
 def _coordinates(rows: int, columns: int, types: int, dim: int) -> Any:
@@ -290,18 +249,6 @@ def _coordinates(rows: int, columns: int, types: int, dim: int) -> Any:
     offsets[..., 0, -1] = across[None, :, None]
     offsets[..., 1, -1] = down[:, None, None]
     return offsets.reshape(-1, dim)
-
-
-@keras.saving.register_keras_serializable(package="tfcaps")
-class CompactCaps(keras.Layer):
-    """A layer of version 0.2, in models that it compacted."""
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "CompactCaps":
-        raise ValueError(
-            "This model was compacted by tfcaps 0.2, whose `CompactCaps` left "
-            "out single children. Compact the model that it was made of anew."
-        )
 
 
 # The same layer under the name that is usual where parents are not classes.

@@ -14,10 +14,11 @@ from tfcaps.layers.class_caps import ClassCaps
 from tfcaps.layers.part_caps import centres
 from tfcaps.layers.routed import child_activations
 from tfcaps.ops import Tensor, check_positive
-from tfcaps.routing import MeanShiftRouting, Votes
+from tfcaps.routing import MeanShiftRouting
 from tfcaps.routing.loop import is_unrolled, unrolled
 from tfcaps.routing.mean_shift import Mode
 from tfcaps.routing.translated_votes import TranslatedVotes
+from tfcaps.routing.votes import Votes
 
 # The best place of a class is looked for at all but an eighth of the places on
 # each side of the image; its blueprint reaches further.
@@ -214,7 +215,7 @@ class ConstellationCaps(ClassCaps):
     ) -> Any:
         del labels
         votes, present, weights = self._prepared(inputs, activations)
-        mode = self.routing.mode(votes, present, **weights)
+        mode = self.routing.best_place(votes, present, **weights)
 
         def routed() -> tuple[Tensor, ...]:
             return self.routing.trace(
@@ -393,7 +394,7 @@ class ConstellationCaps(ClassCaps):
         votes = ops.tile(votes, children // types)
         return ops.where(votes, ops.cast(activations, "float32"), 0.0)
 
-    def compute_output_spec(
+    def compute_output_spec(  # type: ignore[override]
         self,
         inputs: Any,
         activations: Any = None,

@@ -6,10 +6,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.layers.routed import RoutedCaps, child_activations, select_outputs
+from tfcaps.layers.routed import RoutedCaps
 from tfcaps.layers.windows import Windows, WindowVotes, as_pair
 from tfcaps.ops import Tensor, check_positive
-from tfcaps.routing import Block, Votes, materialize_votes
+from tfcaps.routing.factored_votes import Block, materialize_votes
+from tfcaps.routing.votes import Votes
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -30,16 +31,9 @@ class ConvCaps(RoutedCaps):
         padding: `"valid"`, or `"same"` by TensorFlow's rule; children outside
             of the map have zero poses and activations. Defaults to `"valid"`.
         routing: As in `ClassCaps`. Defaults to `3`.
-        use_bias: Bool. Give the routing its bias, if it has one, which
-            `EMRouting` has not; it is the same at all positions. Defaults to
-            `True`.
-        share_types: Bool. Use the same matrices for all child types. Defaults
-            to `False`.
-        matrix: Bool. As in `ClassCaps`. Defaults to `False`.
-        transformation_initializer: As in `ClassCaps`.
-        bias_initializer: As in `ClassCaps`.
-        transformation_regularizer: As in `ClassCaps`.
-        **kwargs: Arguments of `keras.layers.Layer`.
+        **kwargs: `use_bias`, `matrix`, `transformation_initializer` and
+            `bias_initializer`, as in `ClassCaps`, and arguments of
+            `keras.layers.Layer`.
 
     Call arguments:
         inputs: Child poses.
@@ -80,13 +74,6 @@ class ConvCaps(RoutedCaps):
         strides: int | tuple[int, int] = 1,
         padding: str = "valid",
         routing: Any = 3,
-        use_bias: bool = True,
-        *,
-        share_types: bool = False,
-        matrix: bool = False,
-        transformation_initializer: Any = None,
-        bias_initializer: Any = None,
-        transformation_regularizer: Any = None,
         **kwargs: Any,
     ):
         check_positive(num_types=num_types, dim=dim)
@@ -95,22 +82,11 @@ class ConvCaps(RoutedCaps):
                 '`padding` must be "valid" or "same". Received: '
                 f"padding={padding!r}."
             )
-        super().__init__(
-            num_types,
-            dim,
-            routing,
-            use_bias,
-            matrix,
-            transformation_initializer,
-            bias_initializer,
-            transformation_regularizer,
-            **kwargs,
-        )
+        super().__init__(num_types, dim, routing, **kwargs)
         self.num_types = num_types
         self.kernel_size = as_pair(kernel_size, "kernel_size")
         self.strides = as_pair(strides, "strides")
         self.padding = padding
-        self.share_types = share_types
 
     def build(self, input_shape: Any) -> None:
         if len(input_shape) != 5 or None in input_shape[1:]:
@@ -120,101 +96,40 @@ class ConvCaps(RoutedCaps):
                 f"input_shape={tuple(input_shape)}."
             )
         self._windows(input_shape)
-        types, components = input_shape[-2:]
-        matrices: tuple[int, ...] = self.kernel_size
-        if not self.share_types:
-            matrices = (*matrices, types)
-        children = math.prod(self.kernel_size) * types
-        self._add_weights(matrices, components, children)
+        matrices = (*self.kernel_size, input_shape[-2])
+        self._add_weights(matrices, input_shape[-1], math.prod(matrices))
 
     def _windows(self, input_shape: Any) -> Windows:
-        _, rows, columns, *_ = input_shape
-        return Windows(
-            rows, columns, self.kernel_size, self.strides, self.padding
-        )
+        sides = tuple(input_shape[1:3])
+        return Windows(sides, self.kernel_size, self.strides, self.padding)
 
-    def call(
-        self,
-        inputs: Tensor,
-        activations: Tensor | None = None,
-        return_activations: bool = False,
-        return_couplings: bool = False,
-    ) -> Any:
-        windows = self._windows(inputs.shape)
-        types = inputs.shape[-2]
-        members = (*self.kernel_size, types)
-        children = math.prod(members)
-        activations = child_activations(inputs, activations)
-        activations = ops.reshape(windows.cut(activations), (-1, children))
-        routed = self._route(
-            inputs, activations, return_couplings=return_couplings
-        )
-        parents = (-1, *windows.shape, self.num_types)
-        couplings = (-1, *windows.shape, *members, self.num_types)
-        poses = ops.cast(routed.poses, self.compute_dtype)
-        return select_outputs(
-            ops.reshape(poses, (*parents, self.dim)),
-            ops.reshape(ops.cast(routed.activations, "float32"), parents),
-            ops.reshape(ops.cast(routed.couplings, "float32"), couplings),
-            return_activations,
-            return_couplings,
-        )
+    def _output_shapes(self, input_shape: Any) -> tuple[Any, Any]:
+        grid = (input_shape[0], *self._windows(input_shape).shape)
+        members = (*self.kernel_size, input_shape[-2])
+        return (*grid, self.num_types), (*grid, *members, self.num_types)
 
-    def _num_votes(self, input_shape: Any) -> int:
-        windows = math.prod(self._windows(input_shape).shape)
-        children = math.prod(self.kernel_size) * input_shape[-2]
-        return windows * children * self.num_types * self.dim
+    def _arranged(self, activations: Tensor) -> Tensor:
+        windows = self._windows(activations.shape)
+        children = math.prod(self.kernel_size) * activations.shape[-1]
+        return ops.reshape(windows.cut(activations), (-1, children))
 
     def _blocks(self, inputs: Tensor, maps: Tensor) -> list[Block]:
         """Returns a block for each place of a window; all windows are a batch.
 
         Their votes are `[b * h' * w', p * q * t, j, d]`.
         """
-        windows = self._windows(inputs.shape)
         *_, types, components = inputs.shape
-        maps = ops.reshape(
-            maps, (math.prod(self.kernel_size), -1, *maps.shape[-3:])
-        )
-        # Types that share a matrix differ as positions do.
-        shape = (-1, types // maps.shape[1], maps.shape[1], components)
+        maps = ops.reshape(maps, (-1, types, *maps.shape[-3:]))
+        parts = self._windows(inputs.shape).parts(inputs)
         return [
-            Block(ops.reshape(part, shape), maps[place])
-            for place, part in enumerate(windows.parts(inputs))
+            Block(ops.reshape(part, (-1, 1, types, components)), maps[place])
+            for place, part in enumerate(parts)
         ]
 
     def _materialized(self, blocks: list[Block], input_shape: Any) -> Votes:
         windows = self._windows(input_shape)
         return WindowVotes(materialize_votes(blocks), windows, input_shape[-2])
 
-    def compute_output_spec(
-        self,
-        inputs: Any,
-        activations: Any = None,
-        return_activations: bool = False,
-        return_couplings: bool = False,
-    ) -> Any:
-        batch, *_, types, _ = inputs.shape
-        windows = (batch, *self._windows(inputs.shape).shape)
-        parents = (*windows, self.num_types)
-        couplings = (*windows, *self.kernel_size, types, self.num_types)
-        return select_outputs(
-            keras.KerasTensor((*parents, self.dim), dtype=self.compute_dtype),
-            keras.KerasTensor(parents, dtype="float32"),
-            keras.KerasTensor(couplings, dtype="float32"),
-            return_activations,
-            return_couplings,
-        )
-
-    def compute_output_shape(self, input_shape: Any) -> Any:
-        windows = self._windows(input_shape).shape
-        return (input_shape[0], *windows, self.num_types, self.dim)
-
     def get_config(self) -> dict[str, Any]:
-        config = {
-            "num_types": self.num_types,
-            "kernel_size": self.kernel_size,
-            "strides": self.strides,
-            "padding": self.padding,
-            "share_types": self.share_types,
-        }
-        return {**super().get_config(), **config}
+        own = ("num_types", "kernel_size", "strides", "padding")
+        return {**super().get_config(), **{n: getattr(self, n) for n in own}}

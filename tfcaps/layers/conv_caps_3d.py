@@ -6,43 +6,43 @@ import keras
 from keras import ops
 
 from tfcaps import routing as routings
+from tfcaps.layers.old_configs import without
 from tfcaps.layers.routed import select_outputs
 from tfcaps.ops import Tensor, check_positive, squash
-from tfcaps.routing import DynamicRouting, Votes, execution
+from tfcaps.routing import DynamicRouting, execution
+from tfcaps.routing.votes import Votes
+
+_SETTINGS = {
+    "bias": (None, "routing", "votes"),
+    "squash": ("capsule", "map"),
+}
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
 class ConvCaps3D(keras.layers.Layer):
     """Lets each child type vote by one convolution, and routes whole maps.
 
-    A child is the whole map of one type. One convolution, with a kernel that
-    all child types share, makes its votes for all parent types at all
+    A child is the whole map of one type. One convolution of 3x3, with a kernel
+    that all child types share, makes its votes for all parent types at all
     positions. (The published layer is a 3-D convolution whose depth and stride
-    in depth are the components of a child, hence the name.) All parents, of all
-    types and at all positions, compete for a child: this is dynamic routing
-    over that set of parents.
+    in depth are the components of a child, hence the name.) The parents of all
+    types and positions compete for a child.
 
     Args:
         num_types: Int. Parent types at each position.
         dim: Int. Components of a parent.
-        kernel_size: Int or two ints. Side of the window. Defaults to `3`.
-        padding: `"valid"` or `"same"`. Defaults to `"same"`.
         routing: As in `ClassCaps`; one whose only weight is a bias of the
             parents' shape, or `DynamicRouting` for `squash="map"`. It gets no
             activations of children, so `ScaledDistanceRouting` does not shorten
             their votes. Defaults to `3`.
         bias: `"routing"` for one `[num_types, dim]` that is added in every
-            iteration, `"votes"` for a bias of the convolution, or `None`.
-            Defaults to `"routing"`.
+            iteration and starts at 0.1, `"votes"` for a bias of the
+            convolution, or `None`. Defaults to `"routing"`.
         squash: `"capsule"`, or `"map"` as published: all capsules of a type
             share one squash, so that their whole map is shorter than 1.
             Defaults to `"capsule"`.
         depth: Int or `None`. How many components of a child vote: the first
             `depth`. One of the published codes has 3. Defaults to all.
-        kernel_initializer: Initializer of the kernel. Defaults to
-            `"glorot_uniform"`.
-        bias_initializer: Initializer of the bias. Defaults to the constant 0.1
-            for `"routing"`, zeros for `"votes"`.
         **kwargs: Arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -54,8 +54,8 @@ class ConvCaps3D(keras.layers.Layer):
         `[b, h, w, t, k]`.
 
     Output shape:
-        Poses `[b, h', w', num_types, dim]`. Couplings `[b, h', w', t,
-        num_types]`, float32, summing to 1 over positions and parent types.
+        Poses `[b, h, w, num_types, dim]`. Couplings `[b, h, w, t, num_types]`,
+        float32, summing to 1 over positions and parent types.
 
     Raises:
         ValueError: If an argument is out of range, or the input's shape does
@@ -74,42 +74,32 @@ class ConvCaps3D(keras.layers.Layer):
 
     # A child has thousands of couplings: rounded, all would become zero.
     quantizable = False
+    kernel_size, padding = 3, "same"
 
     def __init__(
         self,
         num_types: int,
         dim: int,
-        kernel_size: int | tuple[int, int] = 3,
-        padding: str = "same",
         routing: Any = 3,
         *,
         bias: str | None = "routing",
         squash: str = "capsule",
         depth: int | None = None,
-        kernel_initializer: Any = "glorot_uniform",
-        bias_initializer: Any = None,
         **kwargs: Any,
     ):
         check_positive(num_types=num_types, dim=dim)
-        if bias not in (None, "routing", "votes"):
-            raise ValueError(
-                '`bias` must be None, "routing" or "votes". Received: '
-                f"bias={bias!r}."
-            )
-        if squash not in ("capsule", "map"):
-            raise ValueError(
-                '`squash` must be "capsule" or "map". Received: '
-                f"squash={squash!r}."
-            )
+        for name, value in {"bias": bias, "squash": squash}.items():
+            if value not in _SETTINGS[name]:
+                raise ValueError(
+                    f"`{name}` must be one of {_SETTINGS[name]}. Received: "
+                    f"{name}={value!r}."
+                )
         super().__init__(**kwargs)
         self.num_types = num_types
         self.dim = dim
-        self.kernel_size = kernel_size
-        self.padding = padding
         self.routing = routings.get(routing)
-        if set(self.routing.weights(1, 2, 3)) != {"bias"} or (
-            self.routing.weights(1, 2, 3)["bias"].shape != (2, 3)
-        ):
+        weights = self.routing.weights(1, 2, 3)
+        if set(weights) != {"bias"} or weights["bias"].shape != (2, 3):
             raise ValueError(
                 "ConvCaps3D takes a routing whose only weight is a bias of its "
                 f"parents. Received: {type(self.routing).__name__}."
@@ -122,16 +112,12 @@ class ConvCaps3D(keras.layers.Layer):
         self.bias_kind = bias
         self.squash = squash
         self.depth = depth
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
         self.conv = keras.layers.Conv2D(
             num_types * dim,
-            kernel_size,
-            padding=padding,
+            self.kernel_size,
+            padding=self.padding,
             data_format="channels_last",
             use_bias=bias == "votes",
-            kernel_initializer=self.kernel_initializer,
-            bias_initializer=self.bias_initializer or "zeros",
             dtype=self.dtype_policy,
             trainable=self.trainable,
             name="conv",
@@ -153,10 +139,9 @@ class ConvCaps3D(keras.layers.Layer):
         self.conv.build((None, *input_shape[1:3], depth))
         self.bias = None
         if self.bias_kind == "routing":
-            initializer = self.bias_initializer
             self.bias = self.add_weight(
                 shape=(self.num_types, self.dim),
-                initializer=initializer or keras.initializers.Constant(0.1),
+                initializer=keras.initializers.Constant(0.1),
                 autocast=False,  # routing is float32 whatever the policy
                 name="bias",
             )
@@ -166,43 +151,38 @@ class ConvCaps3D(keras.layers.Layer):
         children = ops.transpose(inputs[..., : self.depth], (0, 3, 1, 2, 4))
         depth = children.shape[-1]
         votes = self.conv(ops.reshape(children, (-1, rows, columns, depth)))
-        _, rows, columns, _ = votes.shape
         parents = rows * columns * self.num_types
         votes = ops.reshape(votes, (-1, types, parents, self.dim))
         routed = execution.route(
-            self._routing_of(parents),
+            self._routing_of(rows * columns),
             Votes,
             (votes,),
-            self._weights(parents),
+            self._weights(rows * columns),
             types * parents * self.dim,
             return_couplings,
         )
         grid = (rows, columns, self.num_types)
+        poses = ops.cast(routed.poses, self.compute_dtype)
         couplings = ops.cast(routed.couplings, "float32")
         couplings = ops.reshape(couplings, (-1, types, *grid))
         return select_outputs(
-            ops.cast(
-                ops.reshape(routed.poses, (-1, *grid, self.dim)),
-                self.compute_dtype,
-            ),
+            ops.reshape(poses, (-1, *grid, self.dim)),
             None,
             ops.transpose(couplings, (0, 2, 3, 1, 4)),
             False,
             return_couplings,
         )
 
-    def _routing_of(self, parents: int) -> Any:
+    def _routing_of(self, positions: int) -> Any:
         if self.squash == "capsule":
             return self.routing
-        return _MapRouting(
-            positions=parents // self.num_types, **self.routing.get_config()
-        )
+        return _MapRouting(positions, **self.routing.get_config())
 
-    def _weights(self, parents: int) -> dict[str, Tensor]:
+    def _weights(self, positions: int) -> dict[str, Tensor]:
         """Returns the routing's weights: a bias for each position, or none."""
         if self.bias is None:
             return {}
-        return {"bias": ops.tile(self.bias, (parents // self.num_types, 1))}
+        return {"bias": ops.tile(self.bias, (positions, 1))}
 
     def compute_output_spec(
         self, inputs: Any, return_couplings: bool = False
@@ -218,30 +198,24 @@ class ConvCaps3D(keras.layers.Layer):
         )
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        batch, rows, columns, _, components = input_shape
-        grid = self.conv.compute_output_shape(
-            (None, rows, columns, self.depth or components)
-        )
-        return (batch, *grid[1:3], self.num_types, self.dim)
+        return (*input_shape[:3], self.num_types, self.dim)
 
     def get_config(self) -> dict[str, Any]:
-        config = {
+        return {
+            **super().get_config(),
             "num_types": self.num_types,
             "dim": self.dim,
-            "kernel_size": self.kernel_size,
-            "padding": self.padding,
             "routing": routings.serialize(self.routing),
             "bias": self.bias_kind,
             "squash": self.squash,
             "depth": self.depth,
-            "kernel_initializer": keras.initializers.serialize(
-                self.kernel_initializer
-            ),
-            "bias_initializer": keras.initializers.serialize(
-                self.bias_initializer
-            ),
         }
-        return {**super().get_config(), **config}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        gone = ("kernel_initializer", "bias_initializer")
+        unused = {"kernel_size": 3, "padding": "same"}
+        return super().from_config(without(config, *gone, **unused))
 
 
 class _MapRouting(DynamicRouting):

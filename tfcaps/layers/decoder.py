@@ -68,18 +68,14 @@ class Decoder(keras.layers.Layer):
         class_independent: bool = False,
         **kwargs: Any,
     ):
-        if (
-            len(np.shape(image_shape)) != 1
-            or len(image_shape) != 3
-            or not all(is_integer(side) and side > 0 for side in image_shape)
-        ):
+        sides = tuple(image_shape) if np.ndim(image_shape) == 1 else ()
+        if len(sides) != 3 or not all(is_integer(n) and n > 0 for n in sides):
             raise ValueError(
                 "`image_shape` must be (rows, columns, channels). Received: "
                 f"image_shape={image_shape!r}."
             )
         super().__init__(**kwargs)
-        rows, columns, channels = image_shape
-        self.image_shape = (int(rows), int(columns), int(channels))
+        self.image_shape = (int(sides[0]), int(sides[1]), int(sides[2]))
         self.class_independent = class_independent
         self._network_name = network if isinstance(network, str) else None
         if isinstance(network, str):
@@ -144,76 +140,41 @@ class Decoder(keras.layers.Layer):
         images = ops.cast(self.network(vectors), self.compute_dtype)
         return ops.reshape(images, (-1, *self.image_shape))
 
-    def compute_output_shape(
-        self, input_shape: Any, *shapes: Any, **named_shapes: Any
-    ) -> Any:
-        del shapes, named_shapes  # of labels and activations
-        return (input_shape[0], *self.image_shape)
+    def perturbed(self, poses: Tensor, offsets: Any) -> Any:
+        """Decodes a sample with one component of its longest pose moved.
+
+        Args:
+            poses: Class poses `[j, d]`.
+            offsets: Numbers `[n]` that are added to a component.
+
+        Returns:
+            Images `[d, n, *image_shape]`: what a component stands for (Sabour,
+            Frosst, Hinton, 2017, figure 4).
+        """
+        poses = ops.convert_to_numpy(poses)
+        classes, dim = poses.shape
+        longest = np.argmax(np.linalg.norm(poses, axis=-1))
+        moves = np.reshape(offsets, (-1, 1)) * np.eye(dim)[:, None]
+        # The same move for all classes; only one is decoded.
+        moved = poses + moves.reshape(-1, 1, dim).astype(poses.dtype)
+        mask = np.tile(np.eye(classes)[longest], (len(moved), 1))
+        images = self.decode(moved, mask.astype(poses.dtype))
+        return ops.reshape(images, (dim, -1, *self.image_shape))
 
     def compute_output_spec(
-        self,
-        inputs: Any,
-        labels: Any = None,
-        activations: Any = None,
-        training: bool | None = None,
+        self, inputs: Any, *others: Any, **named: Any
     ) -> Any:
-        shape = self.compute_output_shape(inputs.shape)
+        del others, named  # labels and activations
+        shape = (inputs.shape[0], *self.image_shape)
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
         network: Any = self._network_name
         if network is None:
             network = keras.saving.serialize_keras_object(self.network)
-        config = {
+        return {
+            **super().get_config(),
             "image_shape": self.image_shape,
             "network": network,
             "class_independent": self.class_independent,
         }
-        return {**super().get_config(), **config}
-
-
-def perturb_dimensions(
-    decoder: Decoder,
-    poses: Tensor,
-    offsets: Any = None,
-    activations: Tensor | None = None,
-) -> Any:
-    """Decodes poses with one component moved at a time.
-
-    How the image changes shows what the component stands for.
-
-    Args:
-        decoder: A built `Decoder`.
-        poses: Class poses `[b, j, d]`. The longest capsule of each sample is
-            decoded.
-        offsets: Numbers added to a component, `[n]`. Defaults to the published
-            eleven from -0.25 to 0.25.
-        activations: What decides which capsule is longest, `[b, j]`. Defaults
-            to the lengths of the poses.
-
-    Returns:
-        NumPy array of images `[b, d, n, *image_shape]`.
-
-    References:
-        - Sabour, Frosst, Hinton, 2017, https://arxiv.org/abs/1710.09829,
-          figure 4
-    """
-    poses = ops.convert_to_numpy(poses)
-    if activations is None:
-        activations = np.linalg.norm(poses, axis=-1)
-    if offsets is None:
-        offsets = np.linspace(-0.25, 0.25, 11)
-    offsets = np.asarray(offsets, poses.dtype)
-    batch, classes, dim = poses.shape
-    longest = np.argmax(ops.convert_to_numpy(activations), axis=-1)
-    mask = np.eye(classes, dtype=poses.dtype)[longest]
-    moves = offsets[None, :, None] * np.eye(dim, dtype=poses.dtype)[:, None]
-    images = []
-    for pose, row in zip(poses, mask, strict=True):
-        # [d * n, j, d]: the same move for all classes; only one is decoded.
-        moved = pose[None] + moves.reshape(-1, 1, dim)
-        masks = np.broadcast_to(row, (len(moved), classes))
-        decoded = decoder.decode(ops.convert_to_tensor(moved), masks)
-        images.append(ops.convert_to_numpy(decoded))
-    shape = (batch, dim, len(offsets), *decoder.image_shape)
-    return np.reshape(np.stack(images), shape)

@@ -1,17 +1,19 @@
 """The layout of feature maps: channels last."""
 
+import inspect
 from typing import Any
 
 import keras
+
+from tfcaps.layers.old_configs import without
 
 _LAST = "channels_last"
 
 
 class FeatureMapLayer(keras.layers.Layer):
-    """A layer that takes maps `[b, h, w, channels]`, and no others.
+    """A layer that takes maps `[b, h, w, channels]`, whatever Keras is set to.
 
-    Capsules are the last axes here, whatever Keras is set to. A map with the
-    channels first would be read with channels as rows, and learnt from.
+    A map with the channels first would be read with channels as rows.
 
     Args:
         data_format: `"channels_last"`. Defaults to the setting of Keras,
@@ -50,15 +52,16 @@ class FeatureMapLayer(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
-        # Files of version 0.2 do not say it.
+        # Files of version 0.2 do not say the one, those of 0.3 the others.
+        if "kernel_initializer" not in inspect.signature(cls).parameters:
+            config = without(config, "kernel_initializer", "bias_initializer")
         return super().from_config({"data_format": _LAST, **config})
 
 
 def _with_channels_first(tensor: Any) -> Any:
     """Returns the layer that makes a map, if it has the channels first.
 
-    Layers that change no shape, such as activations, are looked through, and
-    models are looked into.
+    Layers that change no shape are looked through, and models looked into.
     """
     while (history := getattr(tensor, "_keras_history", None)) is not None:
         layer = history.operation

@@ -8,6 +8,11 @@ from keras import ops
 from tfcaps.layers.feature_map import FeatureMapLayer
 from tfcaps.ops import SQUASHES, Tensor, check_positive, check_squash
 
+_SETTINGS = (
+    *("num_types", "dim", "kernel_size", "strides", "padding"),
+    *("depthwise", "squash", "use_bias"),
+)
+
 
 @keras.saving.register_keras_serializable(package="tfcaps")
 class PrimaryCaps(FeatureMapLayer):
@@ -15,9 +20,6 @@ class PrimaryCaps(FeatureMapLayer):
 
     `u = squash(conv(x))`, the channels of the convolution cut into `num_types`
     capsules of `dim` consecutive components at every position.
-
-    A depthwise convolution gives each component a channel of its own to look at
-    (Efficient-CapsNet), which takes far fewer weights.
 
     The first author's code also divides the convolution by `num_types`; like
     the other implementations, this layer does not.
@@ -28,14 +30,11 @@ class PrimaryCaps(FeatureMapLayer):
         kernel_size: Int or two ints. Side of the window.
         strides: Int or two ints. Step of the window. Defaults to `1`.
         padding: `"valid"` or `"same"`. Defaults to `"valid"`.
-        depthwise: Bool. Convolve each channel by itself; there must be
-            `num_types * dim` of them. Defaults to `False`.
+        depthwise: Bool. Convolve each channel by itself, which takes far fewer
+            weights; there must be `num_types * dim`. Defaults to `False`.
         squash: `"hinton"` (dynamic routing) or `"efficient"`
             (Efficient-CapsNet). Defaults to `"hinton"`.
         use_bias: Bool. Add a bias to the convolution. Defaults to `True`.
-        kernel_initializer: Initializer of the kernel. Defaults to
-            `"glorot_uniform"`.
-        bias_initializer: Initializer of the bias. Defaults to `"zeros"`.
         **kwargs: Arguments of `keras.layers.Layer`, and `data_format`, which
             must be `"channels_last"` and defaults to the setting of Keras.
 
@@ -63,6 +62,8 @@ class PrimaryCaps(FeatureMapLayer):
           (`depthwise`, `squash="efficient"`)
     """
 
+    kernel_initializer: Any = "glorot_uniform"
+
     def __init__(
         self,
         num_types: int,
@@ -74,8 +75,6 @@ class PrimaryCaps(FeatureMapLayer):
         depthwise: bool = False,
         squash: str = "hinton",
         use_bias: bool = True,
-        kernel_initializer: Any = "glorot_uniform",
-        bias_initializer: Any = "zeros",
         **kwargs: Any,
     ):
         check_positive(num_types=num_types, dim=dim)
@@ -89,8 +88,6 @@ class PrimaryCaps(FeatureMapLayer):
         self.depthwise = depthwise
         self.squash = squash
         self.use_bias = use_bias
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
         self.conv = self._make_conv()
 
     def _make_conv(self) -> keras.layers.Layer:
@@ -99,7 +96,6 @@ class PrimaryCaps(FeatureMapLayer):
             "padding": self.padding,
             "data_format": "channels_last",
             "use_bias": self.use_bias,
-            "bias_initializer": self.bias_initializer,
             "dtype": self.dtype_policy,
             "trainable": self.trainable,
             "name": "conv",
@@ -144,20 +140,5 @@ class PrimaryCaps(FeatureMapLayer):
         return (*batch_and_map, self.num_types, self.dim)
 
     def get_config(self) -> dict[str, Any]:
-        config = {
-            "num_types": self.num_types,
-            "dim": self.dim,
-            "kernel_size": self.kernel_size,
-            "strides": self.strides,
-            "padding": self.padding,
-            "depthwise": self.depthwise,
-            "squash": self.squash,
-            "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(
-                self.kernel_initializer
-            ),
-            "bias_initializer": keras.initializers.serialize(
-                self.bias_initializer
-            ),
-        }
-        return {**super().get_config(), **config}
+        own = {name: getattr(self, name) for name in _SETTINGS}
+        return {**super().get_config(), **own}

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from tfcaps.layers.feature_map import FeatureMapLayer
-from tfcaps.layers.initializers import cloned
+from tfcaps.layers.old_configs import without
 from tfcaps.ops import Tensor, check_positive
 
 
@@ -14,17 +14,12 @@ from tfcaps.ops import Tensor, check_positive
 class PrimaryMatrixCaps(FeatureMapLayer):
     """Turns a feature map into matrix capsules and their activations.
 
-    Two convolutions: a linear one for the poses, and one with a sigmoid for the
-    activations, which `EMRouting` takes apart from the poses.
+    Two convolutions of 1x1: a linear one for the poses, and one with a sigmoid
+    for the activations, which `EMRouting` takes apart from the poses.
 
     Args:
         num_types: Int. Capsule types at each position.
         dim: Int. Components of a pose, 16 for a 4x4 matrix. Defaults to `16`.
-        kernel_size: Int or two ints. Side of the window. Defaults to `1`.
-        strides: Int or two ints. Step of the window. Defaults to `1`.
-        padding: `"valid"` or `"same"`. Defaults to `"valid"`.
-        kernel_initializer: Initializer of both kernels. Defaults to
-            `"glorot_uniform"`.
         **kwargs: Arguments of `keras.layers.Layer`, and `data_format`, which
             must be `"channels_last"` and defaults to the setting of Keras.
 
@@ -32,7 +27,7 @@ class PrimaryMatrixCaps(FeatureMapLayer):
         `[b, h, w, channels]`.
 
     Output shape:
-        Poses `[b, h', w', num_types, dim]` and float32 activations `[b, h', w',
+        Poses `[b, h, w, num_types, dim]` and float32 activations `[b, h, w,
         num_types]` in [0, 1].
 
     Raises:
@@ -51,25 +46,13 @@ class PrimaryMatrixCaps(FeatureMapLayer):
         - Hinton, Sabour, Frosst, 2018, "Matrix capsules with EM routing"
     """
 
-    def __init__(
-        self,
-        num_types: int,
-        dim: int = 16,
-        kernel_size: int | tuple[int, int] = 1,
-        strides: int | tuple[int, int] = 1,
-        padding: str = "valid",
-        *,
-        kernel_initializer: Any = "glorot_uniform",
-        **kwargs: Any,
-    ):
+    kernel_size, strides, padding = 1, 1, "valid"
+
+    def __init__(self, num_types: int, dim: int = 16, **kwargs: Any):
         check_positive(num_types=num_types, dim=dim)
         super().__init__(**kwargs)
         self.num_types = num_types
         self.dim = dim
-        self.kernel_size = kernel_size
-        self.strides = strides
-        self.padding = padding
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.pose_conv = self._make_conv("pose_conv", num_types * dim)
         self.activation_conv = self._make_conv("activation_conv", num_types)
 
@@ -77,10 +60,7 @@ class PrimaryMatrixCaps(FeatureMapLayer):
         return keras.layers.Conv2D(
             channels,
             self.kernel_size,
-            self.strides,
-            self.padding,
             data_format="channels_last",
-            kernel_initializer=cloned(self.kernel_initializer),
             dtype=self.dtype_policy,
             trainable=self.trainable,
             name=name,
@@ -114,14 +94,11 @@ class PrimaryMatrixCaps(FeatureMapLayer):
         return (*grid, self.num_types, self.dim), (*grid, self.num_types)
 
     def get_config(self) -> dict[str, Any]:
-        config = {
-            "num_types": self.num_types,
-            "dim": self.dim,
-            "kernel_size": self.kernel_size,
-            "strides": self.strides,
-            "padding": self.padding,
-            "kernel_initializer": keras.initializers.serialize(
-                self.kernel_initializer
-            ),
-        }
+        config = {"num_types": self.num_types, "dim": self.dim}
         return {**super().get_config(), **config}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        gone = ("kernel_size", "strides", "padding")
+        unused = {name: getattr(cls, name) for name in gone}
+        return super().from_config(without(config, **unused))

@@ -9,24 +9,24 @@ from keras import ops
 
 from tfcaps import routing as routings
 from tfcaps.layers.initializers import cloned
+from tfcaps.layers.old_configs import without
 from tfcaps.ops import Tensor, length
-from tfcaps.routing import (
+from tfcaps.routing import execution
+from tfcaps.routing.factored_votes import (
     Block,
     FactoredVotes,
-    Routed,
-    Votes,
-    execution,
     materialize_votes,
 )
+from tfcaps.routing.votes import Votes
 
 
 class RoutedCaps(keras.layers.Layer):
     """A layer whose children vote by matrices; base of the public ones.
 
-    Subclasses arrange the children in `_blocks`; the votes and the routing of
-    all are here. With `matrix`, poses are square matrices, flattened row by
-    row, and a vote is the child's matrix times the weight, which is therefore
-    much smaller than one between vectors.
+    Subclasses arrange the children in `_blocks` and say what shapes there are;
+    the votes and the routing of all are here. With `matrix`, poses are square
+    matrices, flattened row by row, and a vote is the child's matrix times the
+    weight, which is therefore much smaller than one between vectors.
     """
 
     def __init__(
@@ -34,11 +34,10 @@ class RoutedCaps(keras.layers.Layer):
         num_parents: int,
         dim: int,
         routing: Any,
-        use_bias: bool,
-        matrix: bool,
-        transformation_initializer: Any,
-        bias_initializer: Any,
-        transformation_regularizer: Any,
+        use_bias: bool = True,
+        matrix: bool = False,
+        transformation_initializer: Any = None,
+        bias_initializer: Any = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -50,9 +49,6 @@ class RoutedCaps(keras.layers.Layer):
             transformation_initializer
         ) or keras.initializers.RandomNormal(stddev=0.1)
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.transformation_regularizer = keras.regularizers.get(
-            transformation_regularizer
-        )
         self._num_parents = num_parents
         if matrix and math.isqrt(dim) ** 2 != dim:
             raise ValueError(
@@ -78,7 +74,6 @@ class RoutedCaps(keras.layers.Layer):
                 self.dim // rows,
             ),
             initializer=self.transformation_initializer,
-            regularizer=self.transformation_regularizer,
             name="transformation",
         )
         self._routing_weights = []
@@ -103,24 +98,56 @@ class RoutedCaps(keras.layers.Layer):
             setattr(self, name, variable)
             self._routing_weights.append(name)
 
-    def _route(
+    def call(
         self,
         inputs: Tensor,
-        activations: Tensor,
-        weights: tuple[Tensor, dict[str, Tensor]] | None = None,
+        activations: Tensor | None = None,
         *,
+        return_activations: bool = False,
         return_couplings: bool = False,
-    ) -> Routed:
-        """Routes votes of child poses, with the layer's weights or others."""
-        transformation, routing_weights = weights or self._weights()
-        return execution.route(
+    ) -> Any:
+        activations = child_activations(inputs, activations)
+        transformation, weights = self._weights()
+        routed = execution.route(
             self.routing,
             self._votes,
             (inputs, transformation),
-            {"activations": activations, **routing_weights},
+            {"activations": self._arranged(activations), **weights},
             self._num_votes(inputs.shape),
             return_couplings,
         )
+        (_, *parents), (_, *couplings) = self._output_shapes(inputs.shape)
+        poses = ops.cast(routed.poses, self.compute_dtype)
+        active = ops.cast(routed.activations, "float32")
+        shares = ops.cast(routed.couplings, "float32")
+        return select_outputs(
+            ops.reshape(poses, (-1, *parents, self.dim)),
+            ops.reshape(active, (-1, *parents)),
+            ops.reshape(shares, (-1, *couplings)),
+            return_activations,
+            return_couplings,
+        )
+
+    def compute_output_spec(
+        self,
+        inputs: Any,
+        *others: Any,
+        return_activations: bool = False,
+        return_couplings: bool = False,
+        **named: Any,
+    ) -> Any:
+        del others, named  # activations, labels
+        parents, couplings = self._output_shapes(inputs.shape)
+        return select_outputs(
+            keras.KerasTensor((*parents, self.dim), dtype=self.compute_dtype),
+            keras.KerasTensor(parents, dtype="float32"),
+            keras.KerasTensor(couplings, dtype="float32"),
+            return_activations,
+            return_couplings,
+        )
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        return (*self._output_shapes(input_shape)[0], self.dim)
 
     def _weights(self) -> tuple[Tensor, dict[str, Tensor]]:
         """Returns `transformation` and the weights of the routing."""
@@ -158,6 +185,15 @@ class RoutedCaps(keras.layers.Layer):
 
     def _num_votes(self, input_shape: Any) -> int:
         """Returns the number of components of a sample's votes."""
+        _, couplings = self._output_shapes(input_shape)
+        return math.prod(couplings[1:]) * self.dim
+
+    def _output_shapes(self, input_shape: Any) -> tuple[Any, Any]:
+        """Returns the shapes of the parents' activations and the couplings."""
+        raise NotImplementedError
+
+    def _arranged(self, activations: Tensor) -> Tensor:
+        """Returns activations of children as those of votes, `[b, i]`."""
         raise NotImplementedError
 
     def _blocks(self, inputs: Tensor, maps: Tensor) -> list[Block]:
@@ -186,11 +222,13 @@ class RoutedCaps(keras.layers.Layer):
             "bias_initializer": keras.initializers.serialize(
                 self.bias_initializer
             ),
-            "transformation_regularizer": keras.regularizers.serialize(
-                self.transformation_regularizer
-            ),
         }
         return {**super().get_config(), **config}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        gone = {"transformation_regularizer": None, "share_types": False}
+        return super().from_config(without(config, **gone))
 
 
 def child_activations(inputs: Tensor, activations: Tensor | None) -> Tensor:

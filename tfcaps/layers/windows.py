@@ -8,7 +8,7 @@ from keras import ops
 from numpy.typing import NDArray
 
 from tfcaps.ops import Tensor, is_integer
-from tfcaps.routing import Votes
+from tfcaps.routing.votes import Votes
 
 # exp(_NOTHING - x) is 0 for every finite logit x.
 _NOTHING = -1e30
@@ -18,8 +18,7 @@ class Windows:
     """The places of a convolution's windows on a map.
 
     Args:
-        rows: Rows of the map.
-        columns: Columns of the map.
+        sides: Rows and columns of the map.
         kernel_size: Two ints, the sides of a window.
         strides: Two ints, the steps of the window.
         padding: `"valid"`, or `"same"` by TensorFlow's rule.
@@ -33,8 +32,7 @@ class Windows:
 
     def __init__(
         self,
-        rows: int,
-        columns: int,
+        sides: tuple[int, int],
         kernel_size: tuple[int, int],
         strides: tuple[int, int],
         padding: str,
@@ -42,27 +40,21 @@ class Windows:
         self.kernel_size = kernel_size
         self.strides = strides
         self._pads = [(0, 0), (0, 0)]
+        steps = list(zip(sides, kernel_size, strides, strict=True))
         if padding == "same":
-            self._pads = [
-                _same_padding(side, window, step)
-                for side, window, step in zip(
-                    (rows, columns), kernel_size, strides, strict=True
-                )
-            ]
-        self._padded = tuple(
-            side + sum(pads)
-            for side, pads in zip((rows, columns), self._pads, strict=True)
-        )
+            totals = [max((-(-n // s) - 1) * s + k - n, 0) for n, k, s in steps]
+            self._pads = [(total // 2, -(-total // 2)) for total in totals]
+        self._padded = [
+            n + sum(pads) for n, pads in zip(sides, self._pads, strict=True)
+        ]
         self.shape = tuple(
-            (side - window) // step + 1
-            for side, window, step in zip(
-                self._padded, kernel_size, strides, strict=True
-            )
+            (n - k) // s + 1
+            for n, k, s in zip(self._padded, kernel_size, strides, strict=True)
         )
         if min(self.shape) < 1:
             raise ValueError(
-                f"A window of {kernel_size} does not fit into a map of {rows} "
-                f"rows and {columns} columns."
+                f"A window of {kernel_size} does not fit into a map of "
+                f"{sides[0]} rows and {sides[1]} columns."
             )
 
     def cut(self, maps: Tensor) -> Tensor:
@@ -78,16 +70,10 @@ class Windows:
         )
 
     def parts(self, maps: Tensor) -> list[Tensor]:
-        """Returns the content of windows at each place, `[b, h', w', ...]`.
-
-        What lies outside of the map is zero.
-        """
-        rest = [(0, 0)] * (len(maps.shape) - 3)
+        """Returns the content of windows at each place, `[b, h', w', ...]`."""
         if any(map(sum, self._pads)):
+            rest = [(0, 0)] * (len(maps.shape) - 3)
             maps = ops.pad(maps, [(0, 0), *self._pads, *rest])
-        return self._parts_of_padded(maps)
-
-    def _parts_of_padded(self, maps: Tensor) -> list[Tensor]:
         (down, across), (rows, columns) = self.strides, self.shape
         return [
             maps[
@@ -95,7 +81,7 @@ class Windows:
                 p : p + down * (rows - 1) + 1 : down,
                 q : q + across * (columns - 1) + 1 : across,
             ]
-            for p, q in self._offsets()
+            for p, q in np.ndindex(*self.kernel_size)
         ]
 
     def normalizers(self, logits: Tensor) -> Tensor:
@@ -159,10 +145,6 @@ class Windows:
         members[owners, slots] = order
         return members.astype("int32"), children.astype("int32")
 
-    def _offsets(self) -> list[tuple[int, int]]:
-        rows, columns = self.kernel_size
-        return [(p, q) for p in range(rows) for q in range(columns)]
-
 
 class WindowVotes(Votes):
     """Votes `[b * h' * w', j, p * q * t, d]` of children in windows.
@@ -185,22 +167,11 @@ class WindowVotes(Votes):
 
 
 def as_pair(value: Any, name: str) -> tuple[int, int]:
-    """Returns one int twice, or two ints.
-
-    Raises:
-        ValueError: Unless they are integers of at least 1.
-    """
-    pair = (value, value)
-    if isinstance(value, (tuple, list)):
-        pair = tuple(value)
+    """Returns one int twice, or two ints; `ValueError` unless above 0."""
+    pair = tuple(value) if isinstance(value, (tuple, list)) else (value,) * 2
     if len(pair) != 2 or not all(is_integer(v) and v > 0 for v in pair):
         raise ValueError(
             f"`{name}` must be an int or two ints of at least 1. Received: "
             f"{name}={value!r}."
         )
     return int(pair[0]), int(pair[1])
-
-
-def _same_padding(side: int, window: int, step: int) -> tuple[int, int]:
-    total = max((-(-side // step) - 1) * step + window - side, 0)
-    return total // 2, total - total // 2

@@ -8,21 +8,18 @@ from tfcaps.losses.constellation import (
 )
 from tfcaps.losses.counterfactual import CounterfactualLoss
 from tfcaps.losses.coupling import CouplingLoss
-from tfcaps.losses.margin import HardenMargin, MarginLoss
+from tfcaps.losses.margin import MarginLoss
 from tfcaps.losses.reconstruction import ReconstructionLoss
-from tfcaps.losses.spread import IncreaseMargin, SpreadLoss, spread_margin
+from tfcaps.losses.spread import SpreadLoss
 
 __all__ = [
     "CellLoss",
     "CounterfactualLoss",
     "CouplingLoss",
     "EvidenceLoss",
-    "HardenMargin",
-    "IncreaseMargin",
     "MarginLoss",
     "PresenceLoss",
     "ReconstructionLoss",
     "SpreadLoss",
     "constellation_losses",
-    "spread_margin",
 ]

@@ -10,10 +10,14 @@ from tfcaps.losses.spread import SpreadLoss
 from tfcaps.ops import (
     Tensor,
     as_float32,
+    check_not_negative,
     check_prediction,
     class_targets,
     clear_targets,
 )
+
+# Length below which a class without its tree costs nothing.
+_SHORT = 0.1
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -25,7 +29,7 @@ class CounterfactualLoss(keras.losses.Loss):
     when these children are silenced (`without`) and when all others are
     (`alone`)
 
-        L = necessity * max(0, a_y(without) - m_minus)^2
+        L = necessity * max(0, a_y(without) - 0.1)^2
             + sufficiency * MarginLoss(y, a(alone))
 
     averaged over the batch. The class without its tree may still be the longest
@@ -37,41 +41,21 @@ class CounterfactualLoss(keras.losses.Loss):
                                + a_y(without))^2
             + sufficiency * SpreadLoss(y, a(alone))
 
-    To keep the cost low, only half of a batch is
-    routed again, each image in one of the two ways. Each of these images also
-    stands for those that were not, so that the average is that of the whole
-    batch. Without this loss, few and clear trees may be empty: the couplings
-    form a tree, but the network decides by the children outside of it. A
-    misclassified image costs nothing, as in `CouplingLoss`.
+    To keep the cost low, only half of a batch is routed again, each image in
+    one of the two ways; it also stands for those that were not. A misclassified
+    image costs nothing, as in `CouplingLoss`. Without this loss, few and clear
+    trees may be empty: the network then decides by the children outside.
 
-    It is a loss of the output `counterfactual`, next to that of the couplings:
-
-        training = tfcaps.rem.add_couplings(model, counterfactual=True)
-        training.compile(
-            "adam",
-            {
-                "lengths": tfcaps.losses.MarginLoss(),
-                "couplings": tfcaps.losses.CouplingLoss(),
-                "counterfactual": tfcaps.losses.CounterfactualLoss(),
-            },
-        )
-        targets = dict.fromkeys(training.output, labels)
-        training.fit(images, targets)
+    It is a loss of the output `counterfactual` of `tfcaps.rem.add_couplings`,
+    compiled as `CouplingLoss` is.
 
     Args:
         necessity: Float. Weight of the first term. Defaults to `1.0`.
         sufficiency: Float. Weight of the second term. Defaults to `1.0`.
-        m_plus: Float. As in `MarginLoss`. Defaults to `0.9`.
-        m_minus: Float. As in `MarginLoss`, and the length below which a class
-            without its tree costs nothing. Defaults to `0.1`.
-        down_weight: Float. As in `MarginLoss`. Defaults to `0.5`.
         margin: Float in (0, 1] or `None`. By how much another class must be
-            ahead without the tree, and the class with it alone; the other
-            margins then do not matter. Defaults to `None`.
-        reduction: Reduction over the batch. Defaults to
-            `"sum_over_batch_size"`.
-        name: String. Defaults to `"counterfactual_loss"`.
-        **kwargs: Arguments of `keras.losses.Loss`.
+            ahead without the tree, and the class with it alone. Defaults to
+            `None`.
+        **kwargs: `reduction`, `name` and `dtype` of `keras.losses.Loss`.
 
     Call arguments:
         y_true: As in `MarginLoss`. Of several present classes the longest one
@@ -104,34 +88,16 @@ class CounterfactualLoss(keras.losses.Loss):
         necessity: float = 1.0,
         sufficiency: float = 1.0,
         *,
-        m_plus: float = 0.9,
-        m_minus: float = 0.1,
-        down_weight: float = 0.5,
         margin: float | None = None,
-        reduction: str | None = "sum_over_batch_size",
-        name: str = "counterfactual_loss",
         **kwargs: Any,
     ):
-        for weight, value in (
-            ("necessity", necessity),
-            ("sufficiency", sufficiency),
-        ):
-            if value < 0:
-                raise ValueError(
-                    f"`{weight}` must not be negative. Received: "
-                    f"{weight}={value}."
-                )
-        super().__init__(reduction=reduction, name=name, **kwargs)
+        check_not_negative(necessity=necessity, sufficiency=sufficiency)
+        super().__init__(**kwargs)
         self.necessity = necessity
         self.sufficiency = sufficiency
-        self.m_plus = m_plus
-        self.m_minus = m_minus
-        self.down_weight = down_weight
         self.margin = margin
         self._loss: keras.losses.Loss = (
-            MarginLoss(m_plus, m_minus, down_weight, reduction=None)
-            if margin is None
-            else SpreadLoss(margin, reduction=None)
+            MarginLoss() if margin is None else SpreadLoss(margin)
         )
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
@@ -145,7 +111,7 @@ class CounterfactualLoss(keras.losses.Loss):
         present = clear_targets(present, classes)
         # Nothing where the class is wrong.
         without, alone = without * present, alone * present
-        least: Any = self.m_minus
+        least: Any = _SHORT
         if self.margin is not None:
             # Activations are at most 1 apart, so that the class is not first.
             others = lengths - ops.sign(without)
@@ -160,9 +126,6 @@ class CounterfactualLoss(keras.losses.Loss):
         config = {
             "necessity": self.necessity,
             "sufficiency": self.sufficiency,
-            "m_plus": self.m_plus,
-            "m_minus": self.m_minus,
-            "down_weight": self.down_weight,
             "margin": self.margin,
         }
         return {**super().get_config(), **config}

@@ -9,6 +9,7 @@ from keras import ops
 from tfcaps.ops import (
     Tensor,
     as_float32,
+    check_not_negative,
     check_positive,
     check_prediction,
     class_targets,
@@ -29,38 +30,28 @@ class CouplingLoss(keras.losses.Loss):
               + crowding * max(0, mean_i c_bi - share)^2
 
     averaged over the batch; with several replicas each has means of its own.
-    The first term makes parse trees alike and so lowers their entropy. It is
-    not squared: a square would hardly move couplings that are near their mean
-    but are rounded to another level. Alone, it is minimal for uniform
-    couplings, which route nothing. The second term drives couplings to 0 and 1,
-    but is also minimal for a tree of every child, which only repeats the class.
-    The third term leaves each class about half of the children, or another
-    `share`.
+    The first term makes parse trees alike and so lowers their entropy; alone,
+    it is minimal for uniform couplings, which route nothing. (A square would
+    hardly move couplings that are near their mean, but rounded to another
+    level.) The second term drives couplings to 0 and 1, but is also minimal for
+    a tree of every child. The third leaves each class the `share` of the
+    children.
 
-    Children that see different places must differ between images of a class if
-    objects stand at different places. With `places`, the first term compares
-    types instead: `c_bt` is the largest coupling of a child of type `t`
-    anywhere, as in the key of types of `tfcaps.rem.evaluate`.
+    Where objects stand at different places, the children that see them must
+    differ. With `places`, the first term compares types: `c_bt` is the largest
+    coupling of a child of type `t` anywhere.
 
     An image whose children are, on the whole, coupled more with another class
-    than with those present costs nothing and does not count in the means:
-    clearer couplings would only make the network more certain of its mistake.
-    The loss has no effect on `EMRouting` with `gradient="last"`, whose
-    couplings are constants.
-
-    Few and clear trees may be empty: the network then decides by the children
-    outside of them. `CounterfactualLoss` beside this loss prevents that.
+    than with those present costs nothing and does not count in the means. The
+    loss has no effect on `EMRouting` with `gradient="last"`, whose couplings
+    are constants. Few and clear trees may be empty, which `CounterfactualLoss`
+    beside this loss prevents.
 
     It is a loss of the output `couplings`, next to that of the lengths:
 
         training = tfcaps.rem.add_couplings(model)
-        training.compile(
-            "adam",
-            {
-                "lengths": tfcaps.losses.MarginLoss(),
-                "couplings": tfcaps.losses.CouplingLoss(),
-            },
-        )
+        losses = {"lengths": MarginLoss(), "couplings": CouplingLoss()}
+        training.compile("adam", losses)
         training.fit(images, {"lengths": labels, "couplings": labels})
 
     Args:
@@ -72,10 +63,7 @@ class CouplingLoss(keras.losses.Loss):
         places: Int. Number of places that have children of the same types; the
             children of a place follow each other, as in `ClassCaps`. Defaults
             to `1`: every child is of its own type.
-        reduction: Reduction over the batch. Defaults to
-            `"sum_over_batch_size"`.
-        name: String. Defaults to `"coupling_loss"`.
-        **kwargs: Arguments of `keras.losses.Loss`.
+        **kwargs: `reduction`, `name` and `dtype` of `keras.losses.Loss`.
 
     Call arguments:
         y_true: As in `MarginLoss`; with several present classes each counts in
@@ -103,26 +91,17 @@ class CouplingLoss(keras.losses.Loss):
         *,
         share: float = 0.5,
         places: int = 1,
-        reduction: str | None = "sum_over_batch_size",
-        name: str = "coupling_loss",
         **kwargs: Any,
     ):
-        for weight, value in (
-            ("spread", spread),
-            ("polarization", polarization),
-            ("crowding", crowding),
-        ):
-            if value < 0:
-                raise ValueError(
-                    f"`{weight}` must not be negative. Received: "
-                    f"{weight}={value}."
-                )
+        check_not_negative(
+            spread=spread, polarization=polarization, crowding=crowding
+        )
         if not 0 <= share <= 1:
             raise ValueError(
                 f"`share` must be from 0 to 1. Received: share={share}."
             )
         check_positive(places=places)
-        super().__init__(reduction=reduction, name=name, **kwargs)
+        super().__init__(**kwargs)
         self.spread = spread
         self.polarization = polarization
         self.crowding = crowding

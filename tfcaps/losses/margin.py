@@ -1,4 +1,4 @@
-"""The margin loss, and its harder margins late in a training."""
+"""The margin loss."""
 
 from typing import Any
 
@@ -6,9 +6,6 @@ import keras
 from keras import ops
 
 from tfcaps.ops import Tensor, check_prediction, class_targets
-
-# Those of `HardenMargin`.
-_HARD = {"m_plus": 0.95, "m_minus": 0.05, "down_weight": 0.8}
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -30,10 +27,7 @@ class MarginLoss(keras.losses.Loss):
             Defaults to `0.1`.
         down_weight: Float. Weight of absent classes, `λ` in the paper. Defaults
             to `0.5`.
-        reduction: Reduction over the batch. Defaults to
-            `"sum_over_batch_size"`.
-        name: String. Defaults to `"margin_loss"`.
-        **kwargs: Arguments of `keras.losses.Loss`.
+        **kwargs: `reduction`, `name` and `dtype` of `keras.losses.Loss`.
 
     Call arguments:
         y_true: Targets `[b, j]`, one-hot, soft, or with several ones or none,
@@ -60,12 +54,9 @@ class MarginLoss(keras.losses.Loss):
         m_plus: float = 0.9,
         m_minus: float = 0.1,
         down_weight: float = 0.5,
-        *,
-        reduction: str | None = "sum_over_batch_size",
-        name: str = "margin_loss",
         **kwargs: Any,
     ):
-        super().__init__(reduction=reduction, name=name, **kwargs)
+        super().__init__(**kwargs)
         self.m_plus = m_plus
         self.m_minus = m_minus
         self.down_weight = down_weight
@@ -88,60 +79,3 @@ class MarginLoss(keras.losses.Loss):
             "down_weight": self.down_weight,
         }
         return {**super().get_config(), **config}
-
-
-class HardenMargin(keras.callbacks.Callback):
-    """Makes the margins of a `MarginLoss` hard from an epoch of `fit` on.
-
-    From then on `m_plus` is 0.95, `m_minus` 0.05 and `down_weight` 0.8, as in
-    the second half of the training of DeepCaps. The loss jumps at that epoch,
-    so do not compare its values before and after. It stays hard after `fit`;
-    another `fit` with this callback begins with the margins that the loss had
-    when the callback was created.
-
-    Args:
-        loss: The `MarginLoss` that the model was compiled with.
-        epoch: Int. The first hard epoch, counted from 0. Defaults to `100`.
-
-    Raises:
-        ValueError: If `loss` is another loss, or `epoch` is negative.
-
-    Example:
-
-    >>> model = keras.Sequential([keras.layers.Dense(2, activation="sigmoid")])
-    >>> loss = MarginLoss()
-    >>> model.compile("adam", loss)
-    >>> images, labels = keras.ops.ones((4, 3)), keras.ops.array([0, 1, 0, 1])
-    >>> harden = HardenMargin(loss, epoch=1)
-    >>> _ = model.fit(images, labels, epochs=2, callbacks=[harden], verbose=0)
-    >>> loss.m_plus
-    0.95
-
-    References:
-        - Rajasegaran et al., 2019, "DeepCaps", https://arxiv.org/abs/1904.09546,
-          and the authors' code
-    """
-
-    def __init__(self, loss: MarginLoss, epoch: int = 100):
-        super().__init__()
-        if not isinstance(loss, MarginLoss):
-            raise ValueError(
-                f"`loss` must be a `MarginLoss`. Received: loss={loss!r}."
-            )
-        if epoch < 0:
-            raise ValueError(
-                f"`epoch` must not be negative. Received: epoch={epoch}."
-            )
-        self.loss = loss
-        self.epoch = epoch
-        self._easy = {name: getattr(loss, name) for name in _HARD}
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        margins = self._easy if epoch < self.epoch else _HARD
-        if all(getattr(self.loss, k) == value for k, value in margins.items()):
-            return
-        for name, value in margins.items():
-            setattr(self.loss, name, value)
-        # Compiled steps keep the margins that they saw.
-        self.model.make_train_function(force=True)
-        self.model.make_test_function(force=True)

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor
+from tfcaps.ops import Tensor, check_not_negative
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -21,10 +21,7 @@ class ReconstructionLoss(keras.losses.Loss):
 
     Args:
         weight: Float. Defaults to the published `0.0005`.
-        reduction: Reduction over the batch. Defaults to
-            `"sum_over_batch_size"`.
-        name: String. Defaults to `"reconstruction_loss"`.
-        **kwargs: Arguments of `keras.losses.Loss`.
+        **kwargs: `reduction`, `name` and `dtype` of `keras.losses.Loss`.
 
     Call arguments:
         y_true: Images `[b, ...]`.
@@ -46,16 +43,10 @@ class ReconstructionLoss(keras.losses.Loss):
     def __init__(
         self,
         weight: float = 0.0005,
-        *,
-        reduction: str | None = "sum_over_batch_size",
-        name: str = "reconstruction_loss",
         **kwargs: Any,
     ):
-        if weight < 0:
-            raise ValueError(
-                f"`weight` must not be negative. Received: weight={weight}."
-            )
-        super().__init__(reduction=reduction, name=name, **kwargs)
+        check_not_negative(weight=weight)
+        super().__init__(**kwargs)
         self.weight = weight
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:

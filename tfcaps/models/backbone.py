@@ -109,7 +109,6 @@ def backbone_capsnet(
     class_dim: int = 16,
     routing: Any = 3,
     use_bias: bool = True,
-    decoder: bool = False,
     name: str = "backbone_capsnet",
 ) -> keras.Model:
     """Builds DR-CapsNet's capsules on a frozen backbone.
@@ -182,7 +181,7 @@ def backbone_capsnet(
         use_bias=use_bias,
         name="class_caps",
     )
-    return capsule_network(images, children, [layer], name, decoder)
+    return capsule_network(images, children, [layer], name)
 
 
 def backbone_parts_capsnet(
@@ -196,7 +195,6 @@ def backbone_parts_capsnet(
     class_dim: int = 8,
     routing: Any = None,
     share: str | None = "type",
-    decoder: bool = False,
     name: str = "backbone_parts_capsnet",
 ) -> keras.Model:
     """Builds the capsules of `parts_capsnet` on a frozen backbone.
@@ -231,7 +229,7 @@ def backbone_parts_capsnet(
         data_format="channels_last",
     )(features)
     layer = sharp_class_caps(num_classes, class_dim, routing, share)
-    return capsule_network(images, children, [layer], name, decoder)
+    return capsule_network(images, children, [layer], name)
 
 
 def backbone_constellation_capsnet(

@@ -7,14 +7,8 @@ from typing import Any
 import keras
 
 from tfcaps.layers import Length
-from tfcaps.models.with_decoder import (
-    LabelledModel,
-    label_input,
-    with_decoder,
-)
+from tfcaps.models.with_decoder import LabelledModel, label_input
 from tfcaps.ops import Tensor, is_integer
-from tfcaps.routing import Routing, UniformRouting
-from tfcaps.routing import get as get_routing
 
 Shape = tuple[int, int, int]
 
@@ -78,23 +72,11 @@ def normalized_convolutions(
     return features
 
 
-def hidden_routing(routing: Any) -> Routing:
-    """Returns the routing of hidden layers.
-
-    Only the class capsules can learn coefficients from labels; those of hidden
-    layers would stay at 1/J, which is uniform routing.
-    """
-    of_classes = get_routing(routing)
-    return UniformRouting() if of_classes.learns_from_labels else of_classes
-
-
 def capsule_network(
     images: Tensor,
     children: Any,
     layers: Sequence[Any],
     name: str,
-    decoder: bool | str = False,
-    **settings: Any,
 ) -> keras.Model:
     """Returns the model that routes children through layers to class lengths.
 
@@ -105,36 +87,27 @@ def capsule_network(
             children are these already. If the last one learns from labels, the
             model has an input `labels`.
         name: Name of the model.
-        decoder: Whether to add a decoder, or which network of `Decoder` it has.
-        **settings: Other arguments of `with_decoder`.
     """
-    is_pair = isinstance(children, (tuple, list))
-    poses, activations = children if is_pair else (children, None)
+    poses, activations = children, None
+    if isinstance(children, (tuple, list)):
+        poses, activations = children
     learns = any(layer.routing.learns_from_labels for layer in layers[-1:])
     labels = label_input() if learns else None
     for layer in layers:
-        given: dict[str, Any] = {}
+        more: dict[str, Any] = {}
         if activations is not None:
-            given["activations"] = activations
+            more["activations"] = activations
         if learns and layer is layers[-1]:
-            given["labels"] = labels
+            more["labels"] = labels
         if layer.routing.explicit_activations:
-            poses, activations = layer(poses, return_activations=True, **given)
+            poses, activations = layer(poses, return_activations=True, **more)
         else:
-            poses, activations = layer(poses, **given), None
+            poses, activations = layer(poses, **more), None
     # float32 whatever the policy: losses and clients compare small lengths.
-    if activations is None:
-        lengths = Length(dtype="float32", name="lengths")(poses)
-    else:
-        lengths = keras.layers.Identity(dtype="float32", name="lengths")(
-            activations
-        )
+    end = Length if activations is None else keras.layers.Identity
+    given = poses if activations is None else activations
+    lengths = end(dtype="float32", name="lengths")(given)
     if learns:
         inputs = {"images": images, "labels": labels}
-        model = LabelledModel(inputs, {"lengths": lengths}, name=name)
-    else:
-        model = keras.Model(images, lengths, name=name)
-    if decoder:
-        kind = "dense" if decoder is True else decoder
-        return with_decoder(model, kind, **settings)
-    return model
+        return LabelledModel(inputs, {"lengths": lengths}, name=name)
+    return keras.Model(images, lengths, name=name)

@@ -16,6 +16,7 @@ from tfcaps.models.building_blocks import (
     check_input_shape,
     normalized_convolutions,
 )
+from tfcaps.models.with_decoder import with_decoder
 from tfcaps.parts.model import ConstellationModel
 
 
@@ -115,9 +116,9 @@ def constellation_network(
     images: Any, classes: Any, name: str, decoder: bool
 ) -> keras.Model:
     """Returns a compiled model of parts, or one with a dense decoder."""
-    model = capsule_network(images, classes, [], name, decoder)
+    model = capsule_network(images, classes, [], name)
     if decoder:
-        return model
+        return with_decoder(model)
     model = ConstellationModel(model.input, model.output, name=name)
     model.compile()
     return model

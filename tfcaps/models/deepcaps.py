@@ -15,6 +15,7 @@ from tfcaps.ops import Tensor
 _VARIANTS = ("corrected", "rem")
 _TYPES = 32
 _DIMS = (4, 8, 8, 8)
+_CLASS_DIM = 32
 
 
 def deepcaps(
@@ -22,9 +23,7 @@ def deepcaps(
     num_classes: int,
     *,
     variant: str = "corrected",
-    class_dim: int = 32,
     routing: Any = 3,
-    decoder: bool = False,
     name: str = "deepcaps",
 ) -> keras.Model:
     """Builds DeepCaps.
@@ -35,27 +34,24 @@ def deepcaps(
     capsules: 640 of them on images of 28 and 32 pixels, 2,560 on 64.
 
     `"corrected"` is the first author's network, but the 3-D layer sees its
-    children in their right order and squashes each capsule alone. `"rem"` is
-    the other published one: no ReLU but a squash after the first convolution,
-    biases in all convolutions, symmetric padding, and a 3-D layer that sees
-    three of eight components; it adds the class bias only in the last
-    iteration, ours in each. In both variants class matrices start as a normal
-    distribution with standard deviation 0.05, kernels as `CapsuleGlorot`, and
-    couplings are constants of the backward pass unless `routing` says
-    otherwise, where the first author differentiates through them.
+    children in their right order and squashes each capsule alone, and couplings
+    are constants of the backward pass unless `routing` says otherwise. `"rem"`
+    is the other published one: no ReLU but a squash after the first
+    convolution, biases in all convolutions, symmetric padding, and a 3-D layer
+    that sees three of eight components; it adds the class bias only in the last
+    iteration, ours in each.
 
-    On 28x28x1 and ten classes they have 8,442,176 (8,441,920 trainable; with
-    the decoder 8,500,625) and 8,433,984 (8,433,728 trainable) parameters.
-
-    Arguments, results and errors that are not listed are those of `dr_capsnet`.
+    On 28x28x1 and ten classes they have 8,442,176 (8,441,920 trainable) and
+    8,433,984 (8,433,728 trainable) parameters. The published decoder is
+    `with_decoder(model, "deconvolution", class_independent=True)`.
 
     Args:
+        input_shape: As in `dr_capsnet`.
+        num_classes: As in `dr_capsnet`.
         variant: `"corrected"` or `"rem"`. Defaults to `"corrected"`.
-        class_dim: Int. Components of a class capsule. Defaults to `32`.
         routing: Routing of the 3-D layer and the class capsules, one that
             `ConvCaps3D` takes. Defaults to `3`.
-        decoder: Bool. Add the class-independent deconvolution decoder, see
-            `with_decoder`; sides must be divisible by 4. Defaults to `False`.
+        name: String. Name of the model.
 
     References:
         - Rajasegaran et al., 2019, https://arxiv.org/abs/1904.09546
@@ -81,20 +77,13 @@ def deepcaps(
     initializer = keras.initializers.RandomNormal(stddev=0.05)
     layer = ClassCaps(
         num_classes,
-        class_dim,
+        _CLASS_DIM,
         routing=routing,
         transformation_initializer=initializer,
         bias_initializer=initializer.clone() if is_rem else None,
         name="class_caps",
     )
-    return capsule_network(
-        images,
-        children,
-        [layer],
-        name,
-        decoder and "deconvolution",
-        class_independent=True,
-    )
+    return capsule_network(images, children, [layer], name)
 
 
 def _stem(images: Tensor, is_rem: bool) -> Tensor:

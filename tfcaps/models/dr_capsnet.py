@@ -1,7 +1,6 @@
 """DR-CapsNet, the network of the dynamic routing paper, and three like it."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import keras
@@ -11,61 +10,47 @@ from tfcaps.models.building_blocks import (
     Conv2D,
     capsule_network,
     check_input_shape,
-    hidden_routing,
 )
 from tfcaps.ops import Tensor
 from tfcaps.routing import DynamicRouting
 
-# With the usual 0.1, sixteen children make a parent so short that nothing is
-# left of it after four squashes, and 64 steps on 500 digits learn nothing.
-_INITIALIZER = partial(keras.initializers.RandomNormal, stddev=1.0)
+# Components of all capsules of the network with several layers.
+_DIM = 8
+# The usual 0.1 over the root of 1,152 children: one matrix turns them all
+# alike, so that they add up, and at 0.1 every class is long.
+_SHARED = {"class_name": "RandomNormal", "config": {"stddev": 0.003}}
 
 
 def dr_capsnet(
     input_shape: tuple[int, int, int],
     num_classes: int,
     *,
-    filters: int = 256,
-    kernel_size: int = 9,
-    primary_types: int = 32,
-    primary_dim: int = 8,
-    primary_kernel_size: int | tuple[int, int] = 9,
-    primary_strides: int = 2,
     class_dim: int = 16,
     routing: Any = 3,
     use_bias: bool = True,
     share: str | None = None,
-    transformation_initializer: Any = None,
-    decoder: bool = False,
     name: str = "dr_capsnet",
+    **stem: Any,
 ) -> keras.Model:
     """Builds DR-CapsNet: convolution, PrimaryCaps, ClassCaps, lengths.
 
     The defaults are the published network, which has 6,804,384 parameters on
-    28x28x1 images and ten classes (6,804,224 with `use_bias=False`), and
-    8,215,728 with the decoder. Smaller images need smaller kernels.
+    28x28x1 images and ten classes (6,804,224 with `use_bias=False`). Smaller
+    images need smaller kernels. `with_decoder` adds the published decoder.
 
     Args:
         input_shape: Rows, columns and channels of an image.
         num_classes: Int. Number of classes.
-        filters: Int. Channels of the first convolution. Defaults to `256`.
-        kernel_size: Int. Window of the first convolution. Defaults to `9`.
-        primary_types: Int. Primary capsule types. Defaults to `32`.
-        primary_dim: Int. Components of a primary capsule. Defaults to `8`.
-        primary_kernel_size: Int or two ints. Window of PrimaryCaps. Defaults to
-            `9`.
-        primary_strides: Int. Step of PrimaryCaps. Defaults to `2`.
         class_dim: Int. Components of a class capsule. Defaults to `16`.
         routing: Routing of the class capsules, see `tfcaps.routing.get`.
             Defaults to `3`. `"regularized"` adds an input `labels`, which it
             learns from; prediction gives `None` for it.
         use_bias: Bool. Routing bias of the class capsules. Defaults to `True`.
         share: Sharing of transformations, see `ClassCaps`. Defaults to `None`.
-        transformation_initializer: Initializer of the class capsules' matrices.
-            Defaults to that of `ClassCaps`.
-        decoder: Bool. Add the dense decoder, see `with_decoder`. Defaults to
-            `False`.
         name: String. Name of the model. Defaults to `"dr_capsnet"`.
+        **stem: Other sizes. Of the convolution `filters=256` and
+            `kernel_size=9`; of PrimaryCaps `primary_types=32`, `primary_dim=8`,
+            `primary_kernel_size=9`, an int or two, and `primary_strides=2`.
 
     Returns:
         A functional model from images `[b, h, w, c]` in [0, 1] (input `images`)
@@ -85,33 +70,20 @@ def dr_capsnet(
           section 4
     """
     images = keras.Input(input_shape, name="images")
-    children = _stem(
-        images,
-        filters,
-        kernel_size,
-        primary_types,
-        primary_dim,
-        primary_kernel_size,
-        primary_strides,
-    )
     layer = ClassCaps(
         num_classes,
         class_dim,
         routing=routing,
         use_bias=use_bias,
         share=share,
-        transformation_initializer=transformation_initializer,
+        transformation_initializer=_SHARED if share == "all" else None,
         name="class_caps",
     )
-    return capsule_network(images, children, [layer], name, decoder)
+    return capsule_network(images, _stem(images, **stem), [layer], name)
 
 
 def affine_capsnet(
-    input_shape: tuple[int, int, int],
-    num_classes: int,
-    *,
-    name: str = "affine_capsnet",
-    **settings: Any,
+    input_shape: tuple[int, int, int], num_classes: int, **settings: Any
 ) -> keras.Model:
     """Builds AffCapsNet: DR-CapsNet with uniform couplings and shared matrices.
 
@@ -120,26 +92,16 @@ def affine_capsnet(
     children. It generalises better from MNIST to affNIST than DR-CapsNet does,
     and is the baseline for any routing.
 
-    Arguments, results and errors that are not listed are those of `dr_capsnet`.
-
     Args:
+        input_shape: As in `dr_capsnet`.
+        num_classes: As in `dr_capsnet`.
         **settings: Other arguments of `dr_capsnet`.
 
     References:
         - Gu, Tresp, 2020, https://arxiv.org/abs/2003.06854
     """
-    defaults = {
-        "routing": "uniform",
-        "share": "all",
-        # The usual 0.1 over the root of 1,152 children: one matrix turns them
-        # all alike, so that they add up, and at 0.1 every class is long.
-        "transformation_initializer": keras.initializers.RandomNormal(
-            stddev=0.003
-        ),
-    }
-    return dr_capsnet(
-        input_shape, num_classes, name=name, **{**defaults, **settings}
-    )
+    defaults = {"routing": "uniform", "share": "all", "name": "affine_capsnet"}
+    return dr_capsnet(input_shape, num_classes, **{**defaults, **settings})
 
 
 def gamma_capsnet(
@@ -147,46 +109,35 @@ def gamma_capsnet(
     num_classes: int,
     *,
     hidden_capsules: int = 32,
-    hidden_dim: int = 8,
-    class_dim: int = 16,
     routing: Any = "scaled_distance",
-    decoder: bool = False,
     name: str = "gamma_capsnet",
     **stem: Any,
 ) -> keras.Model:
     """Builds γ-CapsNet: DR-CapsNet with a hidden layer and another routing.
 
     The defaults are the published network, which has 7,730,336 parameters on
-    28x28x1 images and ten classes, and 9,141,680 with the decoder. (The
-    published decoder sees all class capsules, ours only one, as elsewhere.)
-
-    Arguments, results and errors that are not listed are those of `dr_capsnet`.
+    28x28x1 images and ten classes. (The published decoder sees all class
+    capsules, that of `with_decoder` only one.)
 
     Args:
+        input_shape: As in `dr_capsnet`.
+        num_classes: As in `dr_capsnet`.
         hidden_capsules: Int. Capsules of the hidden layer. Defaults to `32`.
-        hidden_dim: Int. Components of a hidden capsule. Defaults to `8`.
-        class_dim: Int. Components of a class capsule. Defaults to `16`.
         routing: Routing of both layers, see `tfcaps.routing.get`. Defaults to
             `"scaled_distance"`.
-        **stem: `filters`, `kernel_size`, `primary_types`, `primary_dim`,
-            `primary_kernel_size` and `primary_strides` of `dr_capsnet`.
+        name: String. Name of the model.
+        **stem: As in `dr_capsnet`.
 
     References:
         - Peer, Stabinger, Rodríguez-Sánchez, 2018,
           https://arxiv.org/abs/1812.09707
     """
     images = keras.Input(input_shape, name="images")
-    children = _stem(images, **stem)
     layers = [
-        FcCaps(
-            hidden_capsules,
-            hidden_dim,
-            routing=hidden_routing(routing),
-            name="hidden_caps",
-        ),
-        ClassCaps(num_classes, class_dim, routing=routing, name="class_caps"),
+        FcCaps(hidden_capsules, 8, routing=routing, name="hidden_caps"),
+        ClassCaps(num_classes, 16, routing=routing, name="class_caps"),
     ]
-    return capsule_network(images, children, layers, name, decoder)
+    return capsule_network(images, _stem(images, **stem), layers, name)
 
 
 def multilayer_capsnet(
@@ -194,10 +145,8 @@ def multilayer_capsnet(
     num_classes: int,
     *,
     capsules: Sequence[int] = (16, 16, 16, 16),
-    dim: int = 8,
     kernel_size: int = 9,
     routing: Any = None,
-    decoder: bool = False,
     name: str = "multilayer_capsnet",
 ) -> keras.Model:
     """Builds the network whose parse trees REM draws over all layers.
@@ -207,16 +156,16 @@ def multilayer_capsnet(
     published; here they are a convolution of `16 * 8` channels and depthwise
     PrimaryCaps that see the whole map.
 
-    Arguments, results and errors that are not listed are those of `dr_capsnet`.
-
     Args:
+        input_shape: As in `dr_capsnet`.
+        num_classes: As in `dr_capsnet`.
         capsules: Ints. Capsules of the primary and the hidden layers. Defaults
             to `(16, 16, 16, 16)`.
-        dim: Int. Components of every capsule. Defaults to `8`.
         kernel_size: Int. Window of the convolution. Defaults to `9`.
         routing: Routing of all layers, see `tfcaps.routing.get`. Defaults to
             `DynamicRouting(gradient="full")`: layers upon layers learn less if
             couplings are constants of the backward pass.
+        name: String. Name of the model.
 
     References:
         - "Capsule Networks Do Not Need to Model Everything", appendix B.1
@@ -233,37 +182,32 @@ def multilayer_capsnet(
     primary, *hidden = capsules
     images = keras.Input(input_shape, name="images")
     features = Conv2D(
-        primary * dim, kernel_size, activation="relu", name="conv"
+        primary * _DIM, kernel_size, activation="relu", name="conv"
     )(images)
-    window = features.shape[1:3]
     children = PrimaryCaps(
         primary,
-        dim,
-        window,
+        _DIM,
+        features.shape[1:3],
         depthwise=True,
         name="primary_caps",
         data_format="channels_last",
     )(features)
-    layers: list[Any] = [
+    names = [f"hidden_caps{number}" for number in range(1, len(capsules))]
+    layers = [
         FcCaps(
             count,
-            dim,
-            routing=hidden_routing(routing),
-            transformation_initializer=_INITIALIZER(),
-            name=f"hidden_caps{number}",
-        )
-        for number, count in enumerate(hidden, start=1)
-    ]
-    layers.append(
-        ClassCaps(
-            num_classes,
-            dim,
+            _DIM,
             routing=routing,
-            transformation_initializer=_INITIALIZER(),
-            name="class_caps",
+            # With the usual 0.1, sixteen children make a parent so short that
+            # nothing is left of it after four squashes.
+            transformation_initializer=keras.initializers.RandomNormal(0, 1),
+            name=layer,
         )
-    )
-    return capsule_network(images, children, layers, name, decoder)
+        for layer, count in zip(
+            (*names, "class_caps"), (*hidden, num_classes), strict=True
+        )
+    ]
+    return capsule_network(images, children, layers, name)
 
 
 def _stem(

@@ -9,7 +9,6 @@ from tfcaps.models.building_blocks import (
     Conv2D,
     capsule_network,
     check_input_shape,
-    hidden_routing,
 )
 from tfcaps.ops import Tensor
 
@@ -25,7 +24,6 @@ class _Variant(NamedTuple):
     smallest: int
     primary_window: int | None = None
     primary_strides: int = 1
-    decoder: str = "dense"
 
 
 _VARIANTS = {
@@ -43,7 +41,6 @@ _VARIANTS = {
         [(32, 7, 2), (64, 3, 1), (64, 3, 1), (128, 3, 2)],
         "instance",
         19,
-        decoder="upsampling",
     ),
 }
 
@@ -53,11 +50,7 @@ def efficient_capsnet(
     num_classes: int,
     *,
     variant: str = "mnist",
-    primary_capsules: int = 16,
-    primary_dim: int = 8,
-    class_dim: int = 16,
     routing: Any = "self_attention",
-    decoder: bool = False,
     name: str = "efficient_capsnet",
 ) -> keras.Model:
     """Builds Efficient-CapsNet: few parameters and self-attention routing.
@@ -65,23 +58,17 @@ def efficient_capsnet(
     Trainable parameters of the published forms, with ten classes unless said
     otherwise: 161,824 for `"mnist"` on 28x28x1, 168,544 for it on 32x32x3
     (SVHN, CIFAR-10), 154,656 for `"multimnist"` on 36x36x1, 151,664 for
-    `"smallnorb"` on 48x48x2 and five classes.
-
-    Arguments, results and errors that are not listed are those of `dr_capsnet`.
+    `"smallnorb"` on 48x48x2 and five classes. The published decoders are those
+    of `with_decoder`, `"upsampling"` for `"smallnorb"`.
 
     Args:
+        input_shape: As in `dr_capsnet`.
+        num_classes: As in `dr_capsnet`.
         variant: `"mnist"`, `"multimnist"` or `"smallnorb"`. Defaults to
             `"mnist"`.
-        primary_capsules: Int. Primary capsules at each position, of which most
-            forms have one. Defaults to `16`.
-        primary_dim: Int. Components of a primary capsule; there must be 128
-            channels, so `primary_capsules * primary_dim` is 128. Defaults to
-            `8`.
-        class_dim: Int. Components of a class capsule. Defaults to `16`.
         routing: Routing of the class capsules, see `tfcaps.routing.get`.
             Defaults to `"self_attention"`.
-        decoder: Bool. Add the published decoder, see `with_decoder`: the dense
-            one, for `"smallnorb"` the upsampling one. Defaults to `False`.
+        name: String. Name of the model.
 
     References:
         - Mazzia, Salvetti, Chiaberge, 2021, https://arxiv.org/abs/2101.12491
@@ -97,8 +84,8 @@ def efficient_capsnet(
     check_input_shape(input_shape, smallest, f"for variant={variant!r}")
     features = _convolve(images, form.blocks, form.norm)
     children = PrimaryCaps(
-        primary_capsules,
-        primary_dim,
+        16,
+        8,
         form.primary_window or features.shape[1:3],
         form.primary_strides,
         depthwise=True,
@@ -108,14 +95,12 @@ def efficient_capsnet(
     )(features)
     layer = ClassCaps(
         num_classes,
-        class_dim,
+        16,
         routing=routing,
         transformation_initializer="he_normal",
         name="class_caps",
     )
-    return capsule_network(
-        images, children, [layer], name, decoder and form.decoder
-    )
+    return capsule_network(images, children, [layer], name)
 
 
 def efficient_conv_capsnet(
@@ -123,8 +108,6 @@ def efficient_conv_capsnet(
     num_classes: int,
     *,
     routing: Any = 3,
-    share: str | None = "type",
-    decoder: bool = False,
     name: str = "efficient_conv_capsnet",
 ) -> keras.Model:
     """Builds Eff-ConvCapsNet, which REM uses for images of 128x128 pixels.
@@ -134,15 +117,12 @@ def efficient_conv_capsnet(
     and 2,304 convolutional capsules. The authors' code is not published; ReLU,
     batch normalisation and matrices shared by type are our choice.
 
-    Arguments, results and errors that are not listed are those of `dr_capsnet`.
-
     Args:
+        input_shape: As in `dr_capsnet`.
+        num_classes: As in `dr_capsnet`.
         routing: Routing of both layers, see `tfcaps.routing.get`. Defaults to
             `3`.
-        share: Sharing of the class capsules' matrices, see `ClassCaps`.
-            Defaults to `"type"`.
-        decoder: Bool. Add the deconvolution decoder, see `with_decoder`.
-            Defaults to `False`.
+        name: String. Name of the model.
 
     References:
         - "Capsule Networks Do Not Need to Model Everything", appendix B.1
@@ -160,21 +140,12 @@ def efficient_conv_capsnet(
         data_format="channels_last",
     )(features)
     layers = [
-        ConvCaps(
-            16, 16, 3, 2, routing=hidden_routing(routing), name="conv_caps"
-        ),
+        ConvCaps(16, 16, 3, 2, routing=routing, name="conv_caps"),
         ClassCaps(
-            num_classes, 16, routing=routing, share=share, name="class_caps"
+            num_classes, 16, routing=routing, share="type", name="class_caps"
         ),
     ]
-    return capsule_network(
-        images,
-        children,
-        layers,
-        name,
-        decoder and "deconvolution",
-        class_independent=True,
-    )
+    return capsule_network(images, children, layers, name)
 
 
 def _convolve(

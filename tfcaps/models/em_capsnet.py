@@ -9,7 +9,6 @@ from tfcaps.models.building_blocks import (
     Conv2D,
     capsule_network,
     check_input_shape,
-    hidden_routing,
 )
 from tfcaps.routing import EMRouting
 
@@ -22,7 +21,6 @@ def em_capsnet(
     primary_types: int = 8,
     conv_types: tuple[int, int] = (16, 16),
     routing: Any = None,
-    decoder: bool = False,
     name: str = "em_capsnet",
 ) -> keras.Model:
     """Builds the network of matrix capsules.
@@ -33,9 +31,9 @@ def em_capsnet(
     re-implementation; the paper has `filters=32`, `primary_types=32` and
     `conv_types=(32, 32)`, and 32x32 crops of smallNORB.
 
-    Arguments, results and errors that are not listed are those of `dr_capsnet`.
-
     Args:
+        input_shape: As in `dr_capsnet`.
+        num_classes: As in `dr_capsnet`.
         filters: Int. Channels of the first convolution. Defaults to `64`.
         primary_types: Int. Primary capsule types. Defaults to `8`.
         conv_types: Two ints. Types of the two ConvCaps. Defaults to `(16, 16)`.
@@ -43,6 +41,7 @@ def em_capsnet(
             `EMRouting(2, inverse_temperature=0.03, epsilon=0.01)`: with three
             iterations, or the least variance of the paper's form, 1e-9, it
             hardly learns in a short training.
+        name: String. Name of the model.
 
     References:
         - Hinton, Sabour, Frosst, 2018, "Matrix capsules with EM routing"
@@ -70,7 +69,7 @@ def em_capsnet(
             16,
             3,
             step,
-            routing=hidden_routing(routing),
+            routing=routing,
             name=f"conv_caps{number}",
             **matrices(),
         )
@@ -87,4 +86,4 @@ def em_capsnet(
             **matrices(),
         )
     )
-    return capsule_network(images, children, layers, name, decoder)
+    return capsule_network(images, children, layers, name)

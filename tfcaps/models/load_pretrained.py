@@ -14,10 +14,9 @@ _FOLDER = Path(__file__).with_name("pretrained")
 def load_pretrained(name: str) -> keras.Model:
     """Returns a network that was trained with REM and comes with the package.
 
-    Nothing is downloaded. The file is first checked by its SHA-256. The card
-    beside it, `tfcaps/models/pretrained/<name>.md`, says what the network was
-    trained on, how good it is, what its classes are, and what it cannot do; so
-    does `docs/guides/pretrained.md`.
+    Nothing is downloaded. The card beside the file,
+    `tfcaps/models/pretrained/<name>.md`, says what the network was trained on,
+    how good it is, what its classes are, and what it cannot do.
 
     Args:
         name: `"figures"`, figures that are made of five parts; `"mnist"`,
@@ -39,8 +38,7 @@ def load_pretrained(name: str) -> keras.Model:
     """
     names = sorted(path.stem for path in _FOLDER.glob("*.json"))
     if name not in names:
-        listed = ", ".join(map(repr, names))
-        raise ValueError(f"`name` must be one of {listed}. Received: {name!r}.")
+        raise ValueError(f"`name` must be one of {names}. Received: {name!r}.")
     path = _FOLDER / f"{name}.keras"
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing. {_MEND}")

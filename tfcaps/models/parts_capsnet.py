@@ -16,6 +16,8 @@ from tfcaps.routing import DynamicRouting
 # A child abstains if the sharpness times this exceeds its logits by much.
 _SHARPNESS = 40.0
 _ORPHAN = 0.055
+# Components of all capsules.
+_DIM = 8
 
 
 def parts_capsnet(
@@ -26,11 +28,8 @@ def parts_capsnet(
     strides: Sequence[int] | None = None,
     kernel_size: int = 5,
     primary_types: int = 16,
-    primary_dim: int = 8,
-    class_dim: int = 8,
     routing: Any = None,
     share: str | None = "type",
-    decoder: bool = False,
     name: str = "parts_capsnet",
 ) -> keras.Model:
     """Builds a small convolutional network whose trees show parts of an image.
@@ -41,24 +40,22 @@ def parts_capsnet(
     only the few that agree with a class are in its tree.
     `tfcaps.rem.receptive_fields` returns where they look.
 
-    Arguments, results and errors that are not listed are those of `dr_capsnet`.
-
     Args:
         input_shape: Rows, columns and channels of an image; at least 16x16
             leaves a grid of 4x4.
+        num_classes: As in `dr_capsnet`.
         filters: Ints. Channels of the convolutions. Defaults to `(16, 32)`.
         strides: Ints. Their steps, as many. Defaults to `1` for the first one,
             which keeps the size of the image, and `2` for the others.
         kernel_size: Int. Their rows and columns. Defaults to `5`.
         primary_types: Int. Primary capsule types. Defaults to `16`.
-        primary_dim: Int. Components of a primary capsule. Defaults to `8`.
-        class_dim: Int. Components of a class capsule. Defaults to `8`.
         routing: Routing of the class capsules, see `tfcaps.routing.get`.
-            Defaults to dynamic routing of three iterations with a sharpness of
-            40, which `tfcaps.rem.SharpnessSchedule` may set in training, and an
-            orphan of 0.055.
+            Defaults to dynamic routing of three iterations with an orphan of
+            0.055 and a sharpness of 40, which
+            `tfcaps.callbacks.SharpnessSchedule` may set in training.
         share: Sharing of transformations, see `ClassCaps`. Defaults to
             `"type"`.
+        name: String. Name of the model.
 
     Example:
 
@@ -75,15 +72,15 @@ def parts_capsnet(
     features = normalized_convolutions(images, filters, strides, kernel_size)
     children = PrimaryCaps(
         primary_types,
-        primary_dim,
+        _DIM,
         3,
         2,
         padding="same",
         name="primary_caps",
         data_format="channels_last",
     )(features)
-    layer = sharp_class_caps(num_classes, class_dim, routing, share)
-    return capsule_network(images, children, [layer], name, decoder)
+    layer = sharp_class_caps(num_classes, _DIM, routing, share)
+    return capsule_network(images, children, [layer], name)
 
 
 def sharp_class_caps(

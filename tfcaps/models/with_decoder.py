@@ -14,15 +14,11 @@ class LabelledModel(keras.Model):
     """A functional model whose input `labels` is optional, in copies too.
 
     `keras.models.clone_model` of Keras 3.15 makes inputs anew and forgets that
-    they are optional. It keeps the class of the model.
-
-    Args:
-        inputs: A dict with an input `labels`, among others.
-        outputs: As in `keras.Model`.
-        name: String. Name of the model.
-        **kwargs: Arguments of `keras.Model`.
+    they are optional. It keeps the class of the model. The arguments are those
+    of `keras.Model`; `inputs` is a dict with `labels`.
     """
 
+    # Keras makes models again by arguments of these names.
     def __init__(
         self, inputs: Any, outputs: Any, name: str | None = None, **kwargs: Any
     ):

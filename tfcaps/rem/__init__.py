@@ -47,14 +47,12 @@ from tfcaps.rem.pruning.pruning import (
 from tfcaps.rem.pruning.sensitivity import sensitivity_decay
 from tfcaps.rem.pruning.single_shot import prune_single_shot
 from tfcaps.rem.pruning.structured import prune_structured
-from tfcaps.rem.sharpness import SharpnessSchedule
 
 # Types of results can be imported too, such as `tfcaps.rem.Report`.
 __all__ = [
     "CouplingDictionary",
     "PartMasks",
     "Prune",
-    "SharpnessSchedule",
     "Trees",
     "UpdatePruningStep",
     "add_couplings",

@@ -11,12 +11,8 @@ import keras
 from tfcaps.ops import is_integer
 from tfcaps.routing.dynamic import DynamicRouting as DynamicRouting
 from tfcaps.routing.em import EMRouting as EMRouting
-from tfcaps.routing.factored_votes import Block as Block
-from tfcaps.routing.factored_votes import FactoredVotes as FactoredVotes
-from tfcaps.routing.factored_votes import materialize_votes as materialize_votes
 from tfcaps.routing.mean_shift import MeanShiftRouting as MeanShiftRouting
 from tfcaps.routing.regularized import RegularizedRouting as RegularizedRouting
-from tfcaps.routing.routing import Routed as Routed
 from tfcaps.routing.routing import Routing as Routing
 from tfcaps.routing.routing import Weight as Weight
 from tfcaps.routing.scaled_distance import (
@@ -26,7 +22,6 @@ from tfcaps.routing.self_attention import (
     SelfAttentionRouting as SelfAttentionRouting,
 )
 from tfcaps.routing.uniform import UniformRouting as UniformRouting
-from tfcaps.routing.votes import Votes as Votes
 
 # A routing called `name` is the class in `tfcaps/routing/name.py`.
 _NAMES: dict[str, type[Routing]] = {

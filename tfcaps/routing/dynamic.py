@@ -1,26 +1,15 @@
 """Dynamic routing between capsules: routing by agreement."""
 
 import math
-from typing import Any
 
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, check_mode, length, softmax, squash
+from tfcaps.ops import Tensor, length, softmax, squash
 from tfcaps.routing.loop import repeat
-from tfcaps.routing.routing import (
-    Routed,
-    Routing,
-    Weight,
-    check_gradient,
-    check_iterations,
-    check_routing_levels,
-    check_sharpness,
-    check_silent_parents,
-)
+from tfcaps.routing.routing import FINITE, Routed, Routing, Weight, one_of
 from tfcaps.routing.votes import Votes
 
-_SHARPNESS_MODES = ("fixed", "scheduled", "learned")
 # Beyond it logits may overflow.
 _LARGEST_LOG_SHARPNESS = 15.0
 
@@ -38,42 +27,34 @@ class DynamicRouting(Routing):
 
     The agreements are `û_ij · (v_1j + v_2j + ...)`, so the loop carries the sum
     of the poses `[b, j, d]` and no logits. The last iteration stands outside
-    the loop. The paper's pseudo-code updates the logits once more at the end;
-    that update has no effect, and the couplings returned are those that made
-    the poses.
+    the loop. The paper's pseudo-code updates the logits once more at the end,
+    without effect; the couplings returned are those that made the poses.
 
     Args:
-        iterations: Int, at least 1. One iteration couples every child equally
+        iterations: As in `Routing`. One iteration couples every child equally
             with all parents. Defaults to `3`.
-        gradient: `"last"` treats the couplings as constants of the backward
-            pass, as in the published REM results; `"full"` differentiates
-            through all iterations. The outputs are the same. A loss on the
-            couplings themselves reaches the votes in both, with `"last"` those
-            of the last iteration. Defaults to `"last"`.
-        levels: Int or `None`. Round the couplings of the last iteration to this
-            many levels, see `tfcaps.rem.quantize`; they are not renormalised
-            and carry no gradient. Meant for inference. Defaults to `None`.
+        gradient: As in `Routing`. The published REM results have `"last"`. A
+            loss on the couplings themselves reaches the votes in both, with
+            `"last"` those of the last iteration. Defaults to `"last"`.
+        levels: As in `Routing`. Defaults to `None`.
         leaky: Bool. Let parents also compete with an orphan parent of agreement
             `orphan`, whose share is dropped, so that a child may belong nowhere
             and its couplings sum to less than one. Defaults to `False`.
-        levels_mode: `"midtread"` or `"midrise"`, what kind of levels, see
-            `tfcaps.rem.quantize`. Defaults to `"midtread"`.
-        sharpness: Float above 0. Factor `λ` of the agreements before the
-            softmax. The more children there are, the shorter their votes, and
-            the nearer all couplings to uniform; a factor such as 30 lets
-            hundreds of children disagree. Defaults to `1.0`, the paper's.
+        mode: As in `Routing`. Defaults to `"midtread"`.
+        sharpness: `λ`, as in `Routing`. The more children there are, the
+            shorter their votes, and the nearer all couplings to uniform; a
+            factor such as 30 lets hundreds of children disagree. Defaults to
+            `1.0`, the paper's.
         orphan: Float. Agreement of the orphan parent: a child follows a parent
             only if it agrees with it more than that. Before the first
             iteration nobody has agreed, and the orphan counts as one of equal
             parents. Needs `leaky`. Defaults to `0.0`.
         sharpness_mode: `"fixed"`; `"scheduled"`, a weight of the layer that
-            `tfcaps.rem.SharpnessSchedule` sets in training; or `"learned"`, a
-            trainable weight. Both begin at `sharpness`. With `gradient="last"`
-            only a loss on the couplings reaches a learned one. Defaults to
-            `"fixed"`.
-        silent_parents: Int. Further parents for which every child votes zero:
-            they compete for children, and are left out of all outputs.
-            `tfcaps.rem.compact` counts those that it removes. Defaults to `0`.
+            `tfcaps.callbacks.SharpnessSchedule` sets in training; or
+            `"learned"`, a trainable weight, which with `gradient="last"` only a
+            loss on the couplings reaches. Both begin at `sharpness`. Defaults
+            to `"fixed"`.
+        silent_parents: As in `Routing`. Defaults to `0`.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -94,6 +75,13 @@ class DynamicRouting(Routing):
 
     vote_free = True
     ignores_silent = True
+    own_kinds = {
+        "orphan": FINITE,
+        "sharpness_mode": one_of("fixed", "scheduled", "learned"),
+    }
+    leaky: bool
+    orphan: float
+    sharpness_mode: str
 
     def __init__(
         self,
@@ -101,38 +89,27 @@ class DynamicRouting(Routing):
         gradient: str = "last",
         levels: int | None = None,
         leaky: bool = False,
-        levels_mode: str = "midtread",
+        mode: str = "midtread",
         sharpness: float = 1.0,
         orphan: float = 0.0,
         sharpness_mode: str = "fixed",
         silent_parents: int = 0,
     ):
-        self.iterations = check_iterations(iterations)
-        self.gradient = check_gradient(gradient)
-        self.levels = check_routing_levels(levels)
-        self.levels_mode = check_mode(levels_mode, "levels_mode")
-        self.leaky = bool(leaky)
-        self.sharpness = check_sharpness(sharpness)
-        self.orphan = float(orphan)
-        self.sharpness_mode = sharpness_mode
-        self.silent_parents = check_silent_parents(silent_parents)
-        self._check_abstention()
-
-    def _check_abstention(self) -> None:
-        if not math.isfinite(self.orphan):
-            raise ValueError(
-                "`orphan` must be a finite number. Received: "
-                f"orphan={self.orphan}."
-            )
-        if self.sharpness_mode not in _SHARPNESS_MODES:
-            raise ValueError(
-                f"`sharpness_mode` must be one of {_SHARPNESS_MODES}. "
-                f"Received: sharpness_mode={self.sharpness_mode!r}."
-            )
-        if self.orphan and not self.leaky:
+        super().__init__(
+            iterations=iterations,
+            gradient=gradient,
+            levels=levels,
+            leaky=bool(leaky),
+            mode=mode,
+            sharpness=sharpness,
+            orphan=orphan,
+            sharpness_mode=sharpness_mode,
+            silent_parents=silent_parents,
+        )
+        if orphan and not leaky:
             raise ValueError(
                 "`orphan` needs `leaky=True`, without which there is no orphan "
-                f"parent. Received: orphan={self.orphan}."
+                f"parent. Received: orphan={orphan}."
             )
 
     def weights(
@@ -199,16 +176,3 @@ class DynamicRouting(Routing):
     def _squash(self, sums: Tensor) -> Tensor:
         """Turns weighted sums `[b, j, d]` into poses."""
         return squash(sums)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            "iterations": self.iterations,
-            "gradient": self.gradient,
-            "levels": self.levels,
-            "leaky": self.leaky,
-            "levels_mode": self.levels_mode,
-            "sharpness": self.sharpness,
-            "orphan": self.orphan,
-            "sharpness_mode": self.sharpness_mode,
-            "silent_parents": self.silent_parents,
-        }

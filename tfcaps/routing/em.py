@@ -6,16 +6,9 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, check_mode
+from tfcaps.ops import Tensor
 from tfcaps.routing.loop import repeat
-from tfcaps.routing.routing import (
-    Routed,
-    Routing,
-    Weight,
-    check_gradient,
-    check_iterations,
-    check_routing_levels,
-)
+from tfcaps.routing.routing import ABOVE_0, Routed, Routing, Weight, one_of
 from tfcaps.routing.votes import Votes
 
 
@@ -68,33 +61,25 @@ class EMRouting(Routing):
 
         λ_t (S_j (-sum_d log σ²_jd - β_u_j d (log 2π + 1)) - 5000 β_a_j)
 
-    The shares are not normalised again after the multiplication by `a_i`, as
-    two public implementations do, which cancels the child's activation.
+    The shares are not normalised again after the multiplication by `a_i`, which
+    would cancel it.
 
     Args:
-        iterations: Int, at least 1. Defaults to `3`.
+        iterations: As in `Routing`. Defaults to `3`.
         inverse_temperature: Float. What `λ` rises towards. Defaults to `0.01`.
         epsilon: Float. The least variance. Defaults to `1e-9`.
-        gradient: `"full"` differentiates through all iterations, as the authors
-            do; `"last"` treats the shares of the last M-step as constants of
-            the backward pass. Defaults to `"full"`.
-        levels: Int or `None`. Round the shares of the last M-step to this many
-            levels, see `tfcaps.rem.quantize`. Defaults to `None`.
+        gradient: As in `Routing`; the couplings are the shares of the last
+            M-step. Defaults to `"full"`, as the authors do.
+        levels: As in `Routing`. Defaults to `None`.
         variant: `"paper"` or `"code"`. Defaults to `"paper"`.
-        levels_mode: `"midtread"` or `"midrise"`, what kind of levels, see
-            `tfcaps.rem.quantize`. Defaults to `"midtread"`.
+        mode: As in `Routing`. Defaults to `"midtread"`.
 
     Call arguments:
-        votes: Tensor `[b, i, j, d]`, or `Votes`. Matrix votes are flattened.
         activations: Child activations `[b, i]` in [0, 1]; all 1 if not given.
-        bias: Tensor `[j, d]` added to the means, or `None`. No weight of the
-            published form; layers do not make it.
+        bias: Tensor `[j, d]` added to the means; layers do not make it.
         beta_u: Tensor `[j]`, cost of describing a component; 0 if not given.
         beta_a: Tensor `[j]`, gain of being active; 0 if not given. A parent
             whose gain is `absent` is never active, and no child's.
-
-    Raises:
-        ValueError: If an argument is out of range.
 
     References:
         - Hinton, Sabour, Frosst, 2018, "Matrix capsules with EM routing"
@@ -104,6 +89,14 @@ class EMRouting(Routing):
 
     explicit_activations = True
     ignores_inactive = True
+    own_kinds = {
+        "inverse_temperature": ABOVE_0,
+        "epsilon": ABOVE_0,
+        "variant": one_of(*_VARIANTS),
+    }
+    inverse_temperature: float
+    epsilon: float
+    variant: str
 
     def __init__(
         self,
@@ -113,26 +106,17 @@ class EMRouting(Routing):
         gradient: str = "full",
         levels: int | None = None,
         variant: str = "paper",
-        levels_mode: str = "midtread",
+        mode: str = "midtread",
     ):
-        if variant not in _VARIANTS:
-            raise ValueError(
-                f"`variant` must be one of {tuple(_VARIANTS)}. Received: "
-                f"variant={variant!r}."
-            )
-        if inverse_temperature <= 0 or epsilon <= 0:
-            raise ValueError(
-                "`inverse_temperature` and `epsilon` must be positive. "
-                f"Received: inverse_temperature={inverse_temperature}, "
-                f"epsilon={epsilon}."
-            )
-        self.iterations = check_iterations(iterations)
-        self.inverse_temperature = float(inverse_temperature)
-        self.epsilon = float(epsilon)
-        self.gradient = check_gradient(gradient)
-        self.levels = check_routing_levels(levels)
-        self.levels_mode = check_mode(levels_mode, "levels_mode")
-        self.variant = variant
+        super().__init__(
+            iterations=iterations,
+            inverse_temperature=inverse_temperature,
+            epsilon=epsilon,
+            gradient=gradient,
+            levels=levels,
+            variant=variant,
+            mode=mode,
+        )
 
     @property
     def absent(self) -> float:
@@ -165,8 +149,8 @@ class EMRouting(Routing):
         beta_u: Tensor | None = None,
         beta_a: Tensor | None = None,
     ) -> Routed:
-        unit = ops.ones_like(votes.zero_couplings()[..., :1])
-        mass = unit
+        even = votes.zero_couplings()
+        mass = ops.ones_like(even[..., :1])
         if activations is not None:
             mass = ops.expand_dims(activations, -1)
         beta_u = 0.0 if beta_u is None else beta_u
@@ -174,7 +158,7 @@ class EMRouting(Routing):
         # A logit of nothing leaves no share to a parent that is absent.
         is_absent = ops.greater(beta_a * math.copysign(1, self.absent), 1e20)
         nothing = ops.where(is_absent, -1e30, 0.0)
-        nothing = ops.cast(nothing, unit.dtype)
+        nothing = ops.cast(nothing, even.dtype)
 
         def maximize_and_expect(step: Tensor, state: Any) -> Any:
             shares, means = state
@@ -185,10 +169,7 @@ class EMRouting(Routing):
 
         shares, means = repeat(
             maximize_and_expect,
-            (
-                votes.compete(votes.zero_couplings() + nothing),
-                votes.zero_poses(),
-            ),
+            (votes.compete(even + nothing), votes.zero_poses()),
             self.iterations - 1,
             differentiated=self.gradient == "full",
         )
@@ -246,14 +227,3 @@ class EMRouting(Routing):
         )
         closeness = ops.expand_dims(prior - 0.5 * width, 1) - 0.5 * miss
         return votes.compete(closeness + nothing)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            "iterations": self.iterations,
-            "inverse_temperature": self.inverse_temperature,
-            "epsilon": self.epsilon,
-            "gradient": self.gradient,
-            "levels": self.levels,
-            "variant": self.variant,
-            "levels_mode": self.levels_mode,
-        }

@@ -1,9 +1,4 @@
-"""Decides how votes are routed: materialised or factored, with XLA or without.
-
-All routed layers call `route`. Those that know their votes as poses and maps
-also ask `stay_factored`; the votes of a convolution, as in `ConvCaps3D`, are a
-tensor from the start.
-"""
+"""Decides how votes are routed: held or factored, with XLA or without."""
 
 import functools
 from collections.abc import Callable
@@ -44,9 +39,18 @@ def route(
         return_couplings: Bool. Whether the couplings are wanted. If not, they
             carry no gradient, which spares XLA the way back through them.
     """
-
     if not routing.vote_free:
-        votes, tensors = _made(votes, tensors, num_votes)
+        # Votes are made apart from a loop, and kept for the backward pass: XLA
+        # would turn them while it computes their gradient, which takes longer
+        # than one after the other. A layer of EM-CapsNet takes 0.6 of the time.
+        forms: list[Votes] = []
+
+        def make(*tensors: Tensor) -> Tensor:
+            forms.append(votes(*tensors))
+            return forms[-1].tensor
+
+        tensors = (call(make, tensors, num_votes, differentiates_loop=False),)
+        votes = forms[-1].of
 
     def run(tensors: tuple[Tensor, ...], weights: Any) -> tuple[Tensor, ...]:
         routed = routing(votes(*tensors), **weights)
@@ -55,45 +59,23 @@ def route(
         couplings = ops.stop_gradient(routed.couplings)
         return tuple(routed._replace(couplings=couplings))
 
-    if routing.vote_free and routing.differentiates_loop:
+    loop = routing.differentiates_loop
+    if routing.vote_free and loop:
         # XLA would compute all iterations twice. TensorFlow keeps of each what
         # its gradient needs, which is little beside the votes: a step of
         # γ-CapsNet takes 0.7 of the time so, and no more memory.
         return Routed(*run(tensors, weights))
-    loop = routing.differentiates_loop
     return Routed(*call(run, (tensors, weights), num_votes, loop))
-
-
-def _made(
-    votes: Callable[..., Votes], tensors: tuple[Tensor, ...], num_votes: int
-) -> tuple[Callable[..., Votes], tuple[Tensor, ...]]:
-    """Makes votes apart from their routing, to be kept for the backward pass.
-
-    What is compiled with a loop is computed twice, and XLA would turn votes
-    while it computes their gradient, which takes longer than one after the
-    other: with them apart a layer of EM-CapsNet takes 0.6 times as long.
-
-    Returns:
-        What makes votes of a tensor, and the tensor.
-    """
-    forms: list[Votes] = []
-
-    def make(*tensors: Tensor) -> Tensor:
-        forms.append(votes(*tensors))
-        return forms[-1].tensor
-
-    tensor = call(make, tensors, num_votes, differentiates_loop=False)
-    return forms[-1].of, (tensor,)
 
 
 def stay_factored(routing: Routing, blocks: list[Block], votes: int) -> bool:
     """Returns True if votes are better never held in memory.
 
-    Measured on a CPU: summing children that share matrices before they vote is
-    4 to 14 times as fast. For other children factored votes save memory, and
-    half of the time of a training step, unless a child has more components than
-    its votes, or as many and gradients go through a loop. A single image is
-    served faster with its votes in memory.
+    On a CPU, summing children that share matrices before they vote is 4 to 14
+    times as fast. For others factored votes save memory, and half of a training
+    step, unless a child has more components than its votes, or as many and
+    gradients go through a loop. A single image is served faster with its votes
+    in memory.
 
     Args:
         routing: The routing, which may need the votes themselves.
@@ -123,8 +105,8 @@ def call(
     traced elsewhere. On JAX Keras compiles the whole step.
 
     Args:
-        function: From tensors to tensors, without variables.
-        arguments: Nested structures of tensors.
+        function: From nested structures of tensors to another, no variables.
+        arguments: The structures.
         votes: Int. How many numbers the votes of one sample are.
         differentiates_loop: Bool. Whether gradients go through a loop, which
             XLA must then see together with its gradient: the forward pass is
@@ -136,9 +118,9 @@ def call(
 
     import tensorflow as tf
 
-    # Variables are read outside, and the gradient of each tensor is returned
-    # by its place.
-    tensors = [tf.convert_to_tensor(leaf) for leaf in _flatten(arguments)]
+    # Variables are read outside, and gradients returned tensor by tensor.
+    flatten: Callable[[Any], list[Any]] = keras.tree.flatten
+    tensors = [tf.convert_to_tensor(leaf) for leaf in flatten(arguments)]
     jit = functools.partial(tf.function, jit_compile=True, autograph=False)
 
     def forward(*tensors: Tensor) -> Any:
@@ -150,7 +132,7 @@ def call(
     def backward(tensors: list[Tensor], upstream: list[Tensor]) -> Any:
         with tf.GradientTape() as tape:
             tape.watch(tensors)
-            outputs = _flatten(forward(*tensors))
+            outputs = flatten(forward(*tensors))
         return tape.gradient(
             outputs, tensors, upstream, unconnected_gradients="zero"
         )
@@ -165,16 +147,10 @@ def call(
     return differentiable(*tensors)
 
 
-def _flatten(structure: Any) -> list[Any]:
-    leaves: list[Any] = keras.tree.flatten(structure)
-    return leaves
-
-
 def in_step() -> bool:
-    """Returns True while a step of Keras is being traced.
+    """Returns True while a step of Keras is traced, and always on JAX.
 
     On TensorFlow this differs from an eager call, and from tracing a signature.
-    On JAX there is no such difference.
     """
     if keras.backend.backend() != "tensorflow":
         return True

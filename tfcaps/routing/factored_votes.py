@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
 from keras import ops
 
 from tfcaps.ops import Tensor, as_float32, square_root
@@ -26,8 +27,8 @@ class Block(NamedTuple):
 class FactoredVotes(Votes):
     """The votes `û_bij = u_bi W_ij` of blocks of children, as their factors.
 
-    Routing only contracts votes, which is linear in poses and maps. So the sum
-    over children, or over components, can be taken before a vote is complete:
+    Routing only contracts votes. So the sum over children, or over components,
+    can be taken before a vote is complete:
 
         sum_i c_bij û_bijd = sum_tk (sum_p c_bptj u_bptk) W_tjkd
         û_bij · v_bj       = sum_k u_bptk (sum_d W_tjkd v_bjd)
@@ -41,11 +42,9 @@ class FactoredVotes(Votes):
             block the positions, at each position the types.
     """
 
-    def __init__(self, blocks: list[Block]):
-        self._blocks = [
-            Block(as_float32(poses), as_float32(maps)) for poses, maps in blocks
-        ]
-        self._factors: Tensor | None = None
+    def __init__(self, blocks: list[Block], factors: Tensor | None = None):
+        self._blocks = [Block(*map(as_float32, block)) for block in blocks]
+        self._factors = factors
 
     @property
     def dtype(self) -> Any:
@@ -57,7 +56,7 @@ class FactoredVotes(Votes):
 
     @property
     def num_children(self) -> int:
-        return sum(_children(block) for block in self._blocks)
+        return sum(map(_children, self._blocks))
 
     @property
     def tensor(self) -> Tensor:
@@ -116,15 +115,12 @@ class FactoredVotes(Votes):
     def scale(self, factors: Tensor) -> "FactoredVotes":
         if self._factors is not None:
             factors = factors * self._factors
-        return self._of(self._blocks, factors)
+        return FactoredVotes(self._blocks, factors)
 
     def stop_gradient(self) -> "FactoredVotes":
-        factors = self._factors
-        return self._of(
-            [
-                Block(ops.stop_gradient(poses), ops.stop_gradient(maps))
-                for poses, maps in self._blocks
-            ],
+        blocks, factors = self._blocks, self._factors
+        return FactoredVotes(
+            [Block(*map(ops.stop_gradient, block)) for block in blocks],
             None if factors is None else ops.stop_gradient(factors),
         )
 
@@ -135,8 +131,8 @@ class FactoredVotes(Votes):
 
     def zero_couplings(self) -> Tensor:
         batch = ops.shape(self._blocks[0].poses)[0]
-        children = sum(map(_children, self._blocks))
-        return ops.zeros((batch, children, self.num_parents), self.dtype)
+        shape = (batch, self.num_children, self.num_parents)
+        return ops.zeros(shape, self.dtype)
 
     def _held(self) -> Votes:
         """Returns the same votes, held in memory."""
@@ -146,20 +142,8 @@ class FactoredVotes(Votes):
     def _split(self, couplings: Tensor) -> list[Tensor]:
         if not self._blocks[1:]:
             return [couplings]
-        ends = [0]
-        for block in self._blocks:
-            ends.append(ends[-1] + _children(block))
-        return [
-            couplings[:, start:end]
-            for start, end in zip(ends[:-1], ends[1:], strict=True)
-        ]
-
-    def _of(
-        self, blocks: list[Block], factors: Tensor | None
-    ) -> "FactoredVotes":
-        votes = FactoredVotes(blocks)
-        votes._factors = factors
-        return votes
+        counts = list(map(_children, self._blocks))
+        return list(ops.split(couplings, np.cumsum(counts)[:-1], axis=1))
 
 
 def materialize_votes(blocks: list[Block]) -> Tensor:

@@ -17,9 +17,8 @@ _is_unrolled = contextvars.ContextVar("is_unrolled", default=False)
 def unrolled() -> Iterator[None]:
     """Makes `repeat` write its steps one after the other, without a loop.
 
-    For graphs that are traced inside, and exported: other runtimes are slow in
-    a loop, and their tools cannot quantise what is in it. Nor can XLA compute
-    the gradient of a loop in a condition.
+    Other runtimes are slow in a loop, and their tools cannot quantise what is
+    in it. Nor can XLA compute the gradient of a loop in a condition.
     """
     token = _is_unrolled.set(True)
     try:
@@ -43,15 +42,10 @@ def repeat(
 
     Fewer than one time leaves it as it is. A single step that gradients go
     through (`differentiated`) takes no loop, whose gradient XLA could only
-    compute by repeating it.
-
-    TensorFlow's loop is called directly because XLA refuses the gradient of one
-    without `maximum_iterations`, which `keras.ops.fori_loop` does not pass, and
-    also that of a loop of no steps.
+    compute by repeating it. XLA also refuses that of a loop of no steps, or
+    without `maximum_iterations`, which `keras.ops.fori_loop` does not pass.
     """
-    if times < 1:
-        return state
-    if (times == 1 and differentiated) or _is_unrolled.get():
+    if times < 1 or (times == 1 and differentiated) or _is_unrolled.get():
         for t in range(times):
             state = step(t, state)
         return state
@@ -74,13 +68,10 @@ def scan(
     carry: Tensor,
     sequences: list[Tensor],
 ) -> tuple[Tensor, list[Tensor]]:
-    """Calls a step for each entry of the first axis, one after the other.
-
-    It carries one tensor from step to step. It returns the last carry, and the
-    other outputs stacked. Not differentiable.
+    """Returns the last carry of steps over the first axis, and stacked outputs.
 
     `keras.ops.scan` of Keras 3.15 on TensorFlow demands outputs of the carry's
-    shape, and XLA refuses its loop.
+    shape, and XLA refuses its loop. This one is not differentiable.
     """
     if keras.backend.backend() != "tensorflow":
         return ops.scan(lambda c, parts: step(c, parts), carry, sequences)

@@ -8,12 +8,7 @@ from keras import ops
 
 from tfcaps.ops import Tensor, check_mode, check_positive, longest, softmax
 from tfcaps.routing.loop import repeat
-from tfcaps.routing.routing import (
-    Routed,
-    Routing,
-    Weight,
-    check_routing_levels,
-)
+from tfcaps.routing.routing import Routed, Routing, Weight
 from tfcaps.routing.votes import Votes
 
 # A pose moves to the mean of its votes if these weigh at least so much.
@@ -104,7 +99,7 @@ class MeanShiftRouting(Routing):
             none that is left out can take the place of one. Defaults to `True`.
         levels: Int or `None`. Round the couplings to this many levels, see
             `tfcaps.rem.quantize`. Meant for inference. Defaults to `None`.
-        levels_mode: `"midtread"` or `"midrise"`. Defaults to `"midtread"`.
+        mode: `"midtread"` or `"midrise"`. Defaults to `"midtread"`.
 
     Raises:
         ValueError: If an argument is out of range, or the children are not as
@@ -145,7 +140,7 @@ class MeanShiftRouting(Routing):
         orphan: float = 0.2,
         exclusive: bool = True,
         levels: int | None = None,
-        levels_mode: str = "midtread",
+        mode: str = "midtread",
         several: bool = False,
     ):
         check_positive(types=types)
@@ -166,8 +161,8 @@ class MeanShiftRouting(Routing):
         self.orphan = float(orphan)
         self.exclusive = exclusive
         self.several = several
-        self.levels = check_routing_levels(levels)
-        self.levels_mode = check_mode(levels_mode, "levels_mode")
+        self.levels = levels
+        self.mode = check_mode(mode)
 
     def weights(
         self, children: int, parents: int, dim: int
@@ -201,10 +196,10 @@ class MeanShiftRouting(Routing):
         slots: Tensor | None = None,
     ) -> Routed:
         del bias
-        mode = self.mode(votes, activations, log_width, slots)
+        mode = self.best_place(votes, activations, log_width, slots)
         return self.trace(votes, mode, activations, log_width, slots)
 
-    def mode(
+    def best_place(
         self,
         votes: Votes,
         activations: Tensor | None = None,
@@ -361,7 +356,7 @@ class MeanShiftRouting(Routing):
             "exclusive": self.exclusive,
             "several": self.several,
             "levels": self.levels,
-            "levels_mode": self.levels_mode,
+            "mode": self.mode,
         }
 
 

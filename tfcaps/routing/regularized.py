@@ -1,20 +1,17 @@
 """Routing by coefficients that are learnt over the training set."""
 
-from typing import Any
-
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, check_mode, length, squash
+from tfcaps.ops import Tensor, length, squash
 from tfcaps.routing.routing import (
+    NOT_NEGATIVE,
     Routed,
     Routing,
     Weight,
-    check_routing_levels,
+    one_of,
 )
 from tfcaps.routing.votes import Votes
-
-_PENALTIES = ("l1", "l2")
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -28,12 +25,11 @@ class RegularizedRouting(Routing):
         mean_n sum_j δ_nj |s_nj|^2 - strength * sum_j penalty(b_j)
 
     with `δ` +1 for the classes of sample n and -1 for all others, and the
-    penalty `|b_j|_1` or `|b_j|_2^2`. The optimiser of the model moves all other
-    weights with `b` fixed, and `b` moves with the votes fixed, in turn: a layer
-    that is called in training with `labels` first makes one step of `b` on the
-    batch, with the votes of the newest weights, and then routes. (The paper
-    makes that step with the batch before.) Without labels the coefficients stay
-    as they are, 1/J at first.
+    penalty `|b_j|_1` or `|b_j|_2^2`. The optimiser moves all other weights, and
+    `b` moves in turn: a layer that is called in training with `labels` first
+    makes one step of `b` on the batch, with the votes of the newest weights,
+    and then routes. (The paper makes that step with the batch before.) Without
+    labels the coefficients stay as they are, 1/J at first.
 
     Since `b` is the same for all samples, each class has one parse tree and an
     entropy of 0, which says nothing.
@@ -44,19 +40,12 @@ class RegularizedRouting(Routing):
             `0.001`.
         rate: Float. Size of a step, `γ` of the paper, which does not give it.
             Defaults to `1e-4`.
-        levels: Int or `None`. Round the coefficients, clipped to [0, 1], to
-            this many levels, see `tfcaps.rem.quantize`. Defaults to `None`.
-        levels_mode: `"midtread"` or `"midrise"`, what kind of levels, see
-            `tfcaps.rem.quantize`. Defaults to `"midtread"`.
+        levels: As in `Routing`, of coefficients clipped to [0, 1]. Defaults to
+            `None`.
+        mode: As in `Routing`. Defaults to `"midtread"`.
 
     Call arguments:
-        votes: Tensor `[b, i, j, d]`, or `Votes`.
-        activations: Not used.
-        bias: Tensor `[j, d]` added to the weighted sum of votes, or `None`.
         coefficients: Tensor `[i, j]`; 1/J if it is not given, its first value.
-
-    Raises:
-        ValueError: If an argument is out of range.
 
     References:
         - The routing "that incorporates a regularized quadratic programming
@@ -66,6 +55,14 @@ class RegularizedRouting(Routing):
 
     vote_free = True
     learns_from_labels = True
+    own_kinds = {
+        "penalty": one_of("l1", "l2"),
+        "strength": NOT_NEGATIVE,
+        "rate": NOT_NEGATIVE,
+    }
+    penalty: str
+    strength: float
+    rate: float
 
     def __init__(
         self,
@@ -73,35 +70,24 @@ class RegularizedRouting(Routing):
         strength: float = 0.001,
         rate: float = 1e-4,
         levels: int | None = None,
-        levels_mode: str = "midtread",
+        mode: str = "midtread",
     ):
-        if penalty not in _PENALTIES:
-            raise ValueError(
-                f"`penalty` must be one of {_PENALTIES}. Received: "
-                f"penalty={penalty!r}."
-            )
-        if strength < 0 or rate < 0:
-            raise ValueError(
-                "`strength` and `rate` must not be negative. Received: "
-                f"strength={strength}, rate={rate}."
-            )
-        self.penalty = penalty
-        self.strength = float(strength)
-        self.rate = float(rate)
-        self.levels = check_routing_levels(levels)
-        self.levels_mode = check_mode(levels_mode, "levels_mode")
+        super().__init__(
+            penalty=penalty,
+            strength=strength,
+            rate=rate,
+            levels=levels,
+            mode=mode,
+        )
 
     def weights(
         self, children: int, parents: int, dim: int
     ) -> dict[str, Weight]:
         start = keras.initializers.Constant(1.0 / parents)
-        coefficients = Weight(
-            (children, parents), start, trainable=False, per_child=True
-        )
-        return {
-            **super().weights(children, parents, dim),
-            "coefficients": coefficients,
-        }
+        shape = (children, parents)
+        weights = super().weights(children, parents, dim)
+        weights["coefficients"] = Weight(shape, start, False, per_child=True)
+        return weights
 
     def route(
         self,
@@ -111,12 +97,9 @@ class RegularizedRouting(Routing):
         coefficients: Tensor | None = None,
     ) -> Routed:
         del activations
-        couplings = votes.zero_couplings()
         if coefficients is None:
-            couplings = couplings + 1.0 / votes.num_parents
-        else:
-            couplings = couplings + coefficients
-        couplings = self.rounded(couplings)
+            coefficients = 1.0 / votes.num_parents
+        couplings = self.rounded(votes.zero_couplings() + coefficients)
         total = votes.weighted_sum(couplings)
         poses = squash(total if bias is None else total + bias)
         return Routed(poses, length(poses), couplings)
@@ -149,12 +132,3 @@ class RegularizedRouting(Routing):
         if self.penalty == "l1":
             shrink = 0.5 * ops.sign(coefficients)
         return coefficients + 2.0 * self.rate * (pull - self.strength * shrink)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            "penalty": self.penalty,
-            "strength": self.strength,
-            "rate": self.rate,
-            "levels": self.levels,
-            "levels_mode": self.levels_mode,
-        }

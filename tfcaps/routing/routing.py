@@ -2,16 +2,19 @@
 
 import abc
 import math
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, check_levels, dequantize, is_integer, quantize
+from tfcaps.ops import Tensor, dequantize, is_integer, quantize
 from tfcaps.routing.votes import Votes
 
-# Arguments of version 0.2, which saved models have.
-_OF_0_2 = ("orphan_mode", "beta_u_initializer", "beta_a_initializer")
+# Arguments of earlier versions, which saved models have: without effect, and
+# under another name.
+_GONE = ("orphan_mode", "beta_u_initializer", "beta_a_initializer")
+_RENAMED = {"levels_mode": "mode"}
 
 
 class Routed(NamedTuple):
@@ -44,13 +47,55 @@ class Weight(NamedTuple):
     per_child: bool = False
 
 
+class Kind(NamedTuple):
+    """What a setting must be, how that is tested, and its type."""
+
+    must: str
+    holds: Callable[[Any], bool]
+    type: Callable[[Any], Any] = lambda value: value
+
+
+def whole(least: int) -> Kind:
+    """Returns the kind of integers of at least `least`."""
+    must = f"be an integer of at least {least}"
+    return Kind(must, lambda value: is_integer(value) and value >= least, int)
+
+
+def one_of(*names: str) -> Kind:
+    """Returns the kind of names."""
+    return Kind(f"be one of {names}", lambda value: value in names)
+
+
+ABOVE_0 = Kind(
+    "be a finite number above 0", lambda value: 0 < value < math.inf, float
+)
+NOT_NEGATIVE = Kind(
+    "not be negative", lambda value: 0 <= value < math.inf, float
+)
+FINITE = Kind("be a finite number", math.isfinite, float)
+
+
 class Routing(abc.ABC):
     """Decides how much of each child's vote reaches each parent.
 
     A routing has settings but no weights: the layer owns the transformation and
-    the weights that `weights` lists. Subclasses implement `route` and
-    `get_config`, take `levels` and `levels_mode` among their arguments, and
-    register themselves under the package `tfcaps`.
+    the weights that `weights` lists. Subclasses implement `route`, give their
+    settings, `levels` and `mode` among them, to this constructor, and register
+    themselves under the package `tfcaps`.
+
+    Args:
+        **settings: The arguments of the subclass, kept as attributes. What they
+            have in common is checked here and means the same everywhere:
+            `iterations`, an int of at least 1; `gradient`, `"full"` to
+            differentiate through all iterations or `"last"` to take the
+            couplings for constants of the backward pass, with the same outputs;
+            `levels`, `None` or to how many levels the couplings of the last
+            iteration are rounded, without renormalisation or gradient, and
+            `mode`, what kind of levels, see `tfcaps.rem.quantize`; `sharpness`,
+            the factor of the agreements, above 0; `silent_parents`, how many
+            further parents, for which every child votes zero, compete for
+            children and are left out of all outputs (`tfcaps.rem.compact`
+            counts those that it removes).
 
     Call arguments:
         votes: Tensor `[b, i, j, d]`, or `Votes`.
@@ -58,13 +103,28 @@ class Routing(abc.ABC):
         bias: Tensor `[j, d]` added to the weighted sum of votes, unless the
             routing says otherwise, or `None`.
         **weights: Other weights of the routing, by the names in `weights`.
+
+    Raises:
+        ValueError: If a setting is out of range.
     """
 
-    # Levels of the couplings in the last iteration; None leaves them as is.
     levels: int | None = None
+    mode = "midtread"
+    iterations: int
+    gradient: str
+    sharpness: float
+    silent_parents: int
 
-    # What kind of levels these are, see `tfcaps.ops.quantize`.
-    levels_mode = "midtread"
+    # What settings must be; those of a subclass are in `own_kinds`.
+    kinds: Mapping[str, Kind] = {
+        "iterations": whole(1),
+        "levels": whole(2),
+        "silent_parents": whole(0),
+        "gradient": one_of("last", "full"),
+        "mode": one_of("midtread", "midrise"),
+        "sharpness": ABOVE_0,
+    }
+    own_kinds: Mapping[str, Kind] = {}
 
     # Whether parents have activations of their own, not their poses' lengths.
     explicit_activations = False
@@ -74,7 +134,7 @@ class Routing(abc.ABC):
     vote_free = False
 
     # Whether a layer that is called in training with labels moves the weight
-    # `coefficients` by `step`.
+    # `coefficients` by a method `step`, see `RegularizedRouting.step`.
     learns_from_labels = False
 
     # Whether a child that votes zero for every parent moves none of them, and
@@ -84,6 +144,19 @@ class Routing(abc.ABC):
 
     # Whether a child whose activation is 0 moves no parent.
     ignores_inactive = False
+
+    def __init__(self, **settings: Any):
+        self._settings = tuple(settings)
+        kinds = {**self.kinds, **self.own_kinds}
+        for name, value in settings.items():
+            if name in kinds and not (name == "levels" and value is None):
+                if not kinds[name].holds(value):
+                    raise ValueError(
+                        f"`{name}` must {kinds[name].must}. Received: "
+                        f"{name}={value!r}."
+                    )
+                value = kinds[name].type(value)
+            setattr(self, name, value)
 
     def __call__(
         self,
@@ -112,20 +185,6 @@ class Routing(abc.ABC):
     ) -> Routed:
         """Routes votes to parents."""
 
-    def step(
-        self, votes: Tensor | Votes, coefficients: Tensor, targets: Tensor
-    ) -> Tensor:
-        """Returns the weight `coefficients` after one step on a batch.
-
-        Only a routing that `learns_from_labels` implements it.
-
-        Args:
-            votes: Votes `[b, i, j, d]`.
-            coefficients: The weight, as `weights` declares it.
-            targets: Tensor `[b, j]`, 1 for the classes of a sample, else 0.
-        """
-        raise NotImplementedError
-
     @property
     def differentiates_loop(self) -> bool:
         """True if gradients go through a loop of iterations.
@@ -149,11 +208,9 @@ class Routing(abc.ABC):
     def tree_threshold(self, parents: int) -> float:
         """Returns the coupling that a child must exceed to be in a tree.
 
-        Children that chose nothing are coupled with each parent by `1 / J`. A
-        routing whose couplings do not compete says what else they must exceed.
-
-        Args:
-            parents: Int, `J`. How many parents the children choose from.
+        Children that chose nothing are coupled with each of `parents` parents
+        by `1 / J`. A routing whose couplings do not compete says what else they
+        must exceed.
         """
         return 1.0 / parents
 
@@ -166,91 +223,19 @@ class Routing(abc.ABC):
             "bias": Weight((parents, dim), keras.initializers.Constant(0.1))
         }
 
-    @abc.abstractmethod
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
+        return {name: getattr(self, name) for name in self._settings}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Routing":
-        return cls(**{k: v for k, v in config.items() if k not in _OF_0_2})
+        known = (item for item in config.items() if item[0] not in _GONE)
+        return cls(**{_RENAMED.get(name, name): value for name, value in known})
 
     def rounded(self, couplings: Tensor) -> Tensor:
         """Returns couplings at their levels, if there are any."""
         if self.levels is None:
             return couplings
-        codes = quantize(couplings, self.levels, mode=self.levels_mode)
-        rounded = dequantize(codes, self.levels, mode=self.levels_mode)
+        codes = quantize(couplings, self.levels, mode=self.mode)
+        rounded = dequantize(codes, self.levels, mode=self.mode)
         return ops.cast(rounded, couplings.dtype)
-
-
-def check_iterations(iterations: Any) -> int:
-    """Returns an iteration count.
-
-    Raises:
-        ValueError: Unless it is an integer of at least 1.
-    """
-    if not is_integer(iterations):
-        raise ValueError(
-            "`iterations` must be an integer. Received: "
-            f"iterations={iterations!r}."
-        )
-    if iterations < 1:
-        raise ValueError(
-            "`iterations` must be at least 1. Received: "
-            f"iterations={iterations}. Use 1 for equal couplings."
-        )
-    return int(iterations)
-
-
-def check_gradient(gradient: Any) -> str:
-    """Returns a gradient mode.
-
-    Raises:
-        ValueError: Unless it is `"last"` or `"full"`.
-    """
-    if gradient not in ("last", "full"):
-        raise ValueError(
-            '`gradient` must be "last" or "full". Received: '
-            f"gradient={gradient!r}."
-        )
-    return str(gradient)
-
-
-def check_silent_parents(silent_parents: Any) -> int:
-    """Returns the number of silent parents.
-
-    Raises:
-        ValueError: Unless it is an integer of at least 0.
-    """
-    if not is_integer(silent_parents) or silent_parents < 0:
-        raise ValueError(
-            "`silent_parents` must be an integer of at least 0. Received: "
-            f"silent_parents={silent_parents!r}."
-        )
-    return int(silent_parents)
-
-
-def check_sharpness(sharpness: Any) -> float:
-    """Returns the factor of the agreements.
-
-    Raises:
-        ValueError: Unless it is a finite number above 0.
-    """
-    if not 0 < float(sharpness) < math.inf:
-        raise ValueError(
-            "`sharpness` must be a finite number above 0. Received: "
-            f"sharpness={float(sharpness)}."
-        )
-    return float(sharpness)
-
-
-def check_routing_levels(levels: Any) -> int | None:
-    """Returns levels of couplings, or `None` for none.
-
-    Raises:
-        ValueError: Unless it is `None` or an integer of at least 2.
-    """
-    if levels is None:
-        return None
-    check_levels(levels)
-    return int(levels)

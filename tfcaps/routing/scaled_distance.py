@@ -1,20 +1,13 @@
 """Scaled-distance-agreement routing of γ-CapsNet."""
 
 import math
-from typing import Any
 
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, check_mode, length, softmax, squash
+from tfcaps.ops import Tensor, length, softmax, squash
 from tfcaps.routing.loop import repeat
-from tfcaps.routing.routing import (
-    Routed,
-    Routing,
-    check_gradient,
-    check_iterations,
-    check_routing_levels,
-)
+from tfcaps.routing.routing import Routed, Routing, one_of
 from tfcaps.routing.votes import Votes
 
 # Axes of [b, i, j] over which the mean distance is taken.
@@ -39,36 +32,24 @@ class ScaledDistanceRouting(Routing):
 
     The logits are replaced, not added up. `τ` is negative, and such that a
     parent at half the mean distance gets a share of 0.9 against all others at
-    the mean distance.
-
-    The public implementations take the mean over the whole batch, so that a
-    sample's couplings depend on its neighbours; here a sample is alone unless
-    `distance_scale="batch"`. A vote of zero length, which is NaN in those,
-    stays zero.
+    the mean distance. The public implementations take the mean over the whole
+    batch, so that a sample's couplings depend on its neighbours.
 
     Args:
-        iterations: Int, at least 1. Defaults to `3`.
+        iterations: As in `Routing`. Defaults to `3`.
         distance_scale: Over what the mean distance is taken: the parents of one
             child (`"capsule"`), also the children (`"sample"`), also the batch
             (`"batch"`, the published code). In `ConvCaps` a sample is one
             window. Defaults to `"capsule"`.
-        gradient: `"full"` differentiates through all iterations, as the authors
-            do; `"last"` treats the couplings as constants of the backward pass,
-            and networks hardly learn by it: a longer parent is farther from
-            its children, which it then loses. Defaults to `"full"`.
-        levels: Int or `None`. Round the couplings of the last iteration to this
-            many levels, see `tfcaps.rem.quantize`. Defaults to `None`.
-        levels_mode: `"midtread"` or `"midrise"`, what kind of levels, see
-            `tfcaps.rem.quantize`. Defaults to `"midtread"`.
+        gradient: As in `Routing`. By `"last"` networks hardly learn: a longer
+            parent is farther from its children, which it then loses. Defaults
+            to `"full"`, as the authors do.
+        levels: As in `Routing`. Defaults to `None`.
+        mode: As in `Routing`. Defaults to `"midtread"`.
 
     Call arguments:
-        votes: Tensor `[b, i, j, d]`, or `Votes`.
         activations: Lengths `[b, i]` of the children; without them votes are
             not shortened.
-        bias: Tensor `[j, d]` added to the weighted sum of votes, or `None`.
-
-    Raises:
-        ValueError: If an argument is out of range.
 
     References:
         - Peer, Stabinger, Rodríguez-Sánchez, 2018,
@@ -76,6 +57,8 @@ class ScaledDistanceRouting(Routing):
     """
 
     vote_free = True
+    own_kinds = {"distance_scale": one_of(*_SCALE_AXES)}
+    distance_scale: str
 
     def __init__(
         self,
@@ -83,18 +66,15 @@ class ScaledDistanceRouting(Routing):
         distance_scale: str = "capsule",
         gradient: str = "full",
         levels: int | None = None,
-        levels_mode: str = "midtread",
+        mode: str = "midtread",
     ):
-        if distance_scale not in _SCALE_AXES:
-            raise ValueError(
-                f"`distance_scale` must be one of {tuple(_SCALE_AXES)}. "
-                f"Received: distance_scale={distance_scale!r}."
-            )
-        self.iterations = check_iterations(iterations)
-        self.distance_scale = distance_scale
-        self.gradient = check_gradient(gradient)
-        self.levels = check_routing_levels(levels)
-        self.levels_mode = check_mode(levels_mode, "levels_mode")
+        super().__init__(
+            iterations=iterations,
+            distance_scale=distance_scale,
+            gradient=gradient,
+            levels=levels,
+            mode=mode,
+        )
 
     @property
     def ignores_silent(self) -> bool:  # type: ignore[override]
@@ -144,15 +124,6 @@ class ScaledDistanceRouting(Routing):
         odds = _NEAR_SHARE * max(parents - 1, 1) / (1.0 - _NEAR_SHARE)
         scale = math.log(odds) / ((_NEAR_DISTANCE - 1.0) * mean - 1e-12)
         return scale * distances
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            "iterations": self.iterations,
-            "distance_scale": self.distance_scale,
-            "gradient": self.gradient,
-            "levels": self.levels,
-            "levels_mode": self.levels_mode,
-        }
 
 
 def _shortening(lengths: Tensor, activations: Tensor) -> Tensor:

@@ -1,21 +1,12 @@
 """Self-attention routing of Efficient-CapsNet."""
 
 import math
-from typing import Any
 
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, check_mode, efficient_squash, length, softmax
-from tfcaps.routing.routing import (
-    Routed,
-    Routing,
-    Weight,
-    check_gradient,
-    check_routing_levels,
-    check_sharpness,
-    check_silent_parents,
-)
+from tfcaps.ops import Tensor, efficient_squash, length, softmax
+from tfcaps.routing.routing import Routed, Routing, Weight
 from tfcaps.routing.votes import Votes
 
 
@@ -34,28 +25,16 @@ class SelfAttentionRouting(Routing):
     `c`: the effective `c + β` are no shares and may be negative.
 
     Args:
-        gradient: `"full"` differentiates through the couplings, as the authors
-            do; `"last"` treats them as constants of the backward pass. Defaults
-            to `"full"`.
-        levels: Int or `None`. Round the couplings to this many levels, see
-            `tfcaps.rem.quantize`. Defaults to `None`.
-        levels_mode: `"midtread"` or `"midrise"`, what kind of levels, see
-            `tfcaps.rem.quantize`. Defaults to `"midtread"`.
-        silent_parents: Int. Further parents for which every child votes zero:
-            they compete for children, and are left out of all outputs.
-            `tfcaps.rem.compact` counts those that it removes. Defaults to `0`.
-        sharpness: Float above 0. Factor `λ` of the agreements. Without it
-            couplings of 0 and 1 need long votes, whose class capsules all have
-            lengths near 1, so that clear trees cost accuracy. Defaults to
-            `1.0`, the paper's.
+        gradient: As in `Routing`. Defaults to `"full"`, as the authors do.
+        levels: As in `Routing`. Defaults to `None`.
+        mode: As in `Routing`. Defaults to `"midtread"`.
+        silent_parents: As in `Routing`. Defaults to `0`.
+        sharpness: `λ`, as in `Routing`. Without it couplings of 0 and 1 need
+            long votes, whose class capsules all have lengths near 1, so that
+            clear trees cost accuracy. Defaults to `1.0`, the paper's.
 
     Call arguments:
-        votes: Tensor `[b, i, j, d]`, or `Votes`.
-        activations: Not used.
         bias: Coupling bias `[i, j]`, added after the softmax, or `None`.
-
-    Raises:
-        ValueError: If an argument is out of range.
 
     References:
         - Mazzia, Salvetti, Chiaberge, 2021, https://arxiv.org/abs/2101.12491
@@ -68,15 +47,17 @@ class SelfAttentionRouting(Routing):
         self,
         gradient: str = "full",
         levels: int | None = None,
-        levels_mode: str = "midtread",
+        mode: str = "midtread",
         silent_parents: int = 0,
         sharpness: float = 1.0,
     ):
-        self.gradient = check_gradient(gradient)
-        self.levels = check_routing_levels(levels)
-        self.levels_mode = check_mode(levels_mode, "levels_mode")
-        self.silent_parents = check_silent_parents(silent_parents)
-        self.sharpness = check_sharpness(sharpness)
+        super().__init__(
+            gradient=gradient,
+            levels=levels,
+            mode=mode,
+            silent_parents=silent_parents,
+            sharpness=sharpness,
+        )
 
     @property
     def vote_passes(self) -> int:
@@ -110,12 +91,3 @@ class SelfAttentionRouting(Routing):
             effective = effective + bias
         poses = efficient_squash(votes.weighted_sum(effective))
         return Routed(poses, length(poses), couplings)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            "gradient": self.gradient,
-            "levels": self.levels,
-            "levels_mode": self.levels_mode,
-            "silent_parents": self.silent_parents,
-            "sharpness": self.sharpness,
-        }

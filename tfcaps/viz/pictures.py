@@ -21,7 +21,6 @@ def picture_rows(
 
     Args:
         rows: Images `[rows, n, h, w, c]` in [0, 1]; a dozen in a row look well.
-            For those of `tfcaps.layers.perturb_dimensions` take one sample.
         names: What stands before each row.
         titles: What stands over each column. Defaults to `None`, nothing.
 

@@ -1,6 +1,6 @@
 """Data sets: one `load` for every source of images and labels.
 
-`training/sources.py` lists those that have a name. Besides them there are any
+`training/sources.toml` lists those that have a name. Besides them there are any
 name of TensorFlow Datasets, a file ending in `.npz` with the arrays `x_train`,
 `y_train`, `x_test`, `y_test`, a folder with one folder of images for each
 class, and a CSV file of images and labels, see `own`.
@@ -47,7 +47,7 @@ def load(
         seed: Draws other images of the same figures.
     """
     check(name, data_dir)
-    source = SOURCES.get(name, Source(""))
+    source = SOURCES.get(name, Source())
     options = dict(source.options)
     if seed and not source.drawn:
         raise UserError(f"--data-seed is for figures; {name} is not drawn.")

@@ -99,7 +99,6 @@ CAPSULES = {
     "class-matrix": ([class_caps(matrix=True)], votes(np.s_[1::3]), 2, 18),
     "depthwise": ([depthwise_conv, class_caps()], votes(np.s_[1::3]), 3, None),
     "conv-zero": ([conv_caps()], ONE_TYPE, 2, None),
-    "conv-shared": ([conv_caps(share_types=True)], ONE_TYPE, 2, None),
     "conv-em": ([conv_caps(routing=EM)], OF_CONV, 3, None),
     "conv-sample": ([conv_caps(routing=OF_SAMPLES)], OF_CONV, 3, None),
     **{
@@ -193,8 +192,8 @@ def test_child_type_that_another_layer_needs_stays(some, rng):
 
 
 def test_children_with_activations_of_their_own_stay(rng):
-    images = keras.Input((7, 7, 2))
-    poses, activations = PrimaryMatrixCaps(3, 4, 3, 2)(images)
+    images = keras.Input((3, 3, 2))
+    poses, activations = PrimaryMatrixCaps(3, 4)(images)
     layer = ClassCaps(3, 4, "scaled_distance", name="class")
     model = keras.Model(images, layer(poses, activations=activations))
     fill(layer.transformation, 4)

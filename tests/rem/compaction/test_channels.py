@@ -226,7 +226,7 @@ def test_channels_first_is_left_alone():
 def test_constant_channels_become_biases_of_both_parts_of_matrix_caps(rng):
     images = keras.Input((7, 7, 2))
     features = layers.Conv2D(4, 3, activation="relu", name="first")(images)
-    primary = PrimaryMatrixCaps(2, 4, 3, name="primary")
+    primary = PrimaryMatrixCaps(2, 4, name="primary")
     model = randomized(keras.Model(images, list(primary(features))), rng)
     silence(model.get_layer("first"), 1, bias=0.7)
     fill(primary.pose_conv.kernel, np.s_[:, :, 2])

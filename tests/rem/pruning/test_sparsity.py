@@ -41,7 +41,7 @@ def test_denominators_are_those_of_the_published_network():
         for key, tensor in counts["per_tensor"].items()
         if not key.startswith("decoder")
     }
-    model = models.dr_capsnet((28, 28, 1), 10, decoder=True)
+    model = models.with_decoder(models.dr_capsnet((28, 28, 1), 10))
     kernel = model.get_layer("conv").kernel
     weights = sum(n for key, n in tensors.items() if key.endswith("weight"))
     expected = {

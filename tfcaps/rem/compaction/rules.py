@@ -369,8 +369,6 @@ class WindowChildren(RoutedLayerRule):
         self.loses_parents |= self.is_em
 
     def consumer_slices(self) -> list[Slice]:
-        if self.layer.share_types:
-            return []
         types = np.arange(self.layer.transformation.shape[2])
         positions = math.prod(self.layer.kernel_size)
         return self._of_children(np.tile(types, positions), axis=2)

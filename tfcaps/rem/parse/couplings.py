@@ -113,7 +113,7 @@ def quantize_couplings(
     def copy_of(layer: Any) -> Any:
         config = layer.get_config()
         if is_routed(layer) and layer.name in chosen:
-            rounding = {"levels": chosen[layer.name], "levels_mode": mode}
+            rounding = {"levels": chosen[layer.name], "mode": mode}
             routing = config["routing"]
             routing["config"] = {**routing["config"], **rounding}
         return type(layer).from_config(config)
