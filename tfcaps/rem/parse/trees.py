@@ -360,7 +360,7 @@ class TreeNetwork:
         )
         routing = last.layer.routing
         self._levels = routing.levels or _LEVELS
-        self._mode = routing.levels_mode if routing.levels else mode
+        self._mode = routing.mode if routing.levels else mode
         if self._levels > 256:
             raise ValueError(
                 "`levels` must be in [2, 256], so that a code is a byte. "
