@@ -279,14 +279,6 @@ def write_report(
         others.append(maps)
     if decoded is not None:
         others.append(figures.reconstructions(decoded, sample))
-    drawn, more = (
-        [
-            (one.drawing.save(folder.figures / one.name), *one[2:])
-            for one in some
-            if one.drawing is not None
-        ]
-        for some in (first, others)
-    )
     head, *rows = summary.cells(reports)
     text = (folder.path / "environment.json").read_text("utf-8")
     settings = {**dataclasses.asdict(config), **json.loads(text)}
@@ -296,7 +288,7 @@ def write_report(
         viz.Section(
             f"tfcaps: {config.model} on {name}",
             sentences=summary.sentences(reports[last]),
-            figures=drawn,
+            figures=figures.save(first, folder.figures),
             table=(head, rows),
             note=summary.note(reports),
         ),
@@ -313,7 +305,7 @@ def write_report(
             ),
             viz.Section(
                 "All figures",
-                figures=more,
+                figures=figures.save(others, folder.figures),
                 sentences=[
                     (one.caption, False) for one in others if not one.drawing
                 ],
