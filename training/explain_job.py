@@ -95,10 +95,10 @@ def explain(options: argparse.Namespace) -> None:
     batches = Batches(images, np.zeros(len(images), int), batch_size=256)
     trees = rem.trees(model, batches, couplings=False)
     sizes = np.array([picture.size for picture in pictures])
-    fields, blueprints = rem.receptive_fields(model), rem.blueprints(model)
+    blueprints = rem.blueprints(model)
     records = rem.tree_records(
         trees,
-        fields,
+        rem.receptive_fields(model),
         class_names=classes,
         type_names=folder.type_names(trees.num_types),
         blueprints=blueprints,
@@ -133,7 +133,7 @@ def explain(options: argparse.Namespace) -> None:
     )
     out = options.out or options.run / "explained"
     out.mkdir(parents=True, exist_ok=True)
-    written = _draw(explained, fields, drawn, out, meaning)
+    written = _draw(explained, drawn, out, meaning)
     for path, heading, _ in written:
         print(f"{path}: {heading}")
     files = _write(out, folder, pictures, drawn, written, sentences, meaning)
@@ -237,7 +237,6 @@ def _right_and_wrong(pictures: Sequence[Picture]) -> Sentences:
 
 def _draw(
     explained: rem.Explanation,
-    fields: rem.ReceptiveFields,
     pictures: Sequence[Picture],
     out: Path,
     meaning: str,
@@ -258,17 +257,11 @@ def _draw(
         )._replace(heading=f"{names[k]}: why the network names it so")
         for k, drawing in enumerate(drawings)
     ]
-    drawing = viz.tree_fields(
-        explained.images,
-        explained.trees,
-        fields,
-        titles=[
-            f"{one.name}{f' ({one.mark})' * one.is_wrong}: {one.answer}"
-            for one in pictures
-        ],
-        class_names=explained.class_names,
-        aspects=explained.aspects,
-    )
+    titles = [
+        f"{one.name}{f' ({one.mark})' * one.is_wrong}: {one.answer}"
+        for one in pictures
+    ]
+    drawing = viz.tree_fields(explained, titles)
     every = figures.figure("tree_fields", drawing, "explained", length=meaning)
     written = figures.save([*drawn, every], out)
     for old in {*out.glob("named_tree*.png")} - {path for path, *_ in written}:

@@ -136,19 +136,20 @@ def right_and_wrong(name: str, model: keras.Model, sample: Sample) -> Figure:
     clear = np.argsort(-trees.margins, kind="stable")
     orders = np.flatnonzero(right), clear[~right[clear]]
     rows = np.concatenate([spread(order, labels, _EACH) for order in orders])
-    fields = rem.receptive_fields(model)
-    drawing = viz.tree_fields(
+    explained = rem.explain(
+        model,
         sample.images[rows],
-        trees[rows],
-        fields,
-        labels=labels[rows],
-        titles=[
-            f"{'right' if right[k] else 'WRONG'}: "
-            f"{_answer(trees.lengths[k], names)}"
-            for k in rows
-        ],
+        trees=trees[rows],
+        labels=labels[rows].tolist(),
         class_names=names,
     )
+    fields = explained.fields
+    titles = [
+        f"{'right' if right[k] else 'WRONG'}: "
+        f"{_answer(trees.lengths[k], names)}"
+        for k in rows
+    ]
+    drawing = viz.tree_fields(explained, titles)
     texts = TEXTS["tree_fields"]
     kind = "some_wrong" if not right.all() else "none_wrong"
     told = texts[kind].format(wrong=int(np.sum(~right)), images=len(right))

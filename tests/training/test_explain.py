@@ -90,12 +90,13 @@ def test_pictures_are_named_and_drawn(run, tmp_path):
         assert "{}.png: {} (length {:.2f})".format(name, *found) in printed
     # One tree an image: all figures have that which was measured.
     [seen] = given["tree_fields"]
-    np.testing.assert_array_equal(seen["trees"].in_tree, trees.in_tree)
+    why = seen["explained"]
+    np.testing.assert_array_equal(why.trees.in_tree, trees.in_tree)
     for k, named in enumerate(given["named_tree"]):
-        np.testing.assert_array_equal(
-            named["tree"].in_tree[0], trees.in_tree[k]
-        )
-    assert seen["aspects"] == [1, 1]
+        shown = named["explained"].trees
+        np.testing.assert_array_equal(shown.in_tree, trees.in_tree)
+        assert named["number"] == k
+    assert why.aspects == [1, 1]
     assert [one["name"] for one in given["named_tree"]] == ["x.png", "y.png"]
     assert "named_tree-2.png: y.png: why" in printed
     # In pixels of the file, which is twice as large.
@@ -155,14 +156,15 @@ def test_a_folder_becomes_a_page_and_a_table(
     expected = [*wrong, *others][:4]
     [seen] = given["tree_fields"]
     for image, title, named, k in zip(
-        seen["images"], seen["titles"], given["named_tree"], expected,
+        seen["explained"].images, seen["titles"], given["named_tree"], expected,
         strict=True,
     ):  # fmt: skip
         # As in training.
         np.testing.assert_allclose(image, small[k] / 255, atol=1e-6)
-        np.testing.assert_array_equal(named["image"], image)
+        explained, number = named["explained"], named["number"]
+        np.testing.assert_array_equal(explained.images[number], image)
         assert ("(WRONG: " in title) == (k in wrong)
-        assert NAMES[named["label"]] == paths[k].parent.name
+        assert NAMES[explained.labels[number]] == paths[k].parent.name
     assert page.count("<figure>") == 4 + 1
     assert "4 of the 6 pictures are drawn, wrong ones first" in page
 

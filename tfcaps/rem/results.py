@@ -17,12 +17,12 @@ class Result:
     """The base of dataclasses of measures.
 
     Attributes:
-        told: Names of properties that `to_dict` has beside the fields.
+        properties: Names of those that `to_dict` has beside the fields.
         words: What makes its rows, and its verdict, of
             `tfcaps.rem.evaluation.words`.
     """
 
-    told: ClassVar[tuple[str, ...]] = ()
+    properties: ClassVar[tuple[str, ...]] = ()
     words: ClassVar[tuple[Callable[[Any], Any], ...]]
 
     @property
@@ -42,7 +42,7 @@ class Result:
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)  # type: ignore[arg-type]
         }
-        fields |= {name: getattr(self, name) for name in self.told}
+        fields |= {name: getattr(self, name) for name in self.properties}
         return {
             name: value.to_dict() if isinstance(value, Result) else value
             for name, value in fields.items()

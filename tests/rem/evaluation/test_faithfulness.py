@@ -257,7 +257,7 @@ def test_lengths_with_and_without_trees_are_those_of_children_at_zero():
     model = draw_weights(tiny_capsnet(), 0, class_caps=9.0)
     images = np.random.default_rng(0).random((5, 8, 8, 1)).astype("float32")
     trees = rem.trees(model, images)
-    found = rem.tree_lengths(model, images, trees, batch_size=2)
+    found = rem.tree_lengths(model, images, trees)
     assert found.shape == (5, 3, 3)
     np.testing.assert_array_equal(found[:, 0], trees.lengths)
     shown = rem.capsule_outputs(model, couplings=False)(images)

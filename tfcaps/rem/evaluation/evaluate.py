@@ -52,8 +52,6 @@ TRIVIAL_WHOLE_SHARE = 0.5
 _FEWEST_SAMPLES = 30
 # Standard deviations above the most frequent class; by chance it is 1 in 100.
 _CLEARLY = 2.33
-# Fields that `to_dict` has in another form.
-_NOT_JSON = ("dictionary", "type_dictionary", "faithfulness", "named_parts")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +102,7 @@ class Report(Result):
             `levels_curve`, if these were measured.
     """
 
-    told = ("learnt", "trivial", "empty", "verdict", "type_entropy_bits")
+    properties = ("learnt", "trivial", "empty", "verdict", "type_entropy_bits")
     words = words.report_rows, words.report_verdict
 
     levels: int
@@ -198,19 +196,10 @@ class Report(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Returns everything but the keys themselves, ready for JSON."""
-        measures = {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if field.name not in _NOT_JSON
-        }
-        used = self.faithfulness
-        return {
-            **measures,
-            **(used.to_dict() if used else {}),
-            "named_parts": self.named_parts and self.named_parts.to_dict(),
-            **self.dictionary.summary(),
-            **{name: getattr(self, name) for name in self.told},
-        }
+        measures = super().to_dict()
+        del measures["dictionary"], measures["type_dictionary"]
+        used = measures.pop("faithfulness") or {}
+        return {**used, **measures, **self.dictionary.summary()}
 
     @classmethod
     def from_dict(
@@ -224,20 +213,17 @@ class Report(Result):
         Raises:
             KeyError: If a measure is missing, as of another version.
         """
-        used, named = None, measures["named_parts"]
+        used = None
         if "necessity" in measures:
-            known = dict(measures)
-            for name, kind in _PARTS.items():
-                known[name] = _read(kind, known[name])
-            used = _read(Faithfulness, known)
+            parts = {n: _read(kind, measures[n]) for n, kind in _PARTS.items()}
+            used = _read(Faithfulness, {**measures, **parts})
         known = {
-            **measures,
             "faithfulness": used,
-            "named_parts": _read(NamedParts, named),
+            "named_parts": _read(NamedParts, measures["named_parts"]),
             "dictionary": dictionary,
             "type_dictionary": type_dictionary,
         }
-        report: Report = _read(cls, known)
+        report: Report = _read(cls, {**measures, **known})
         return report
 
     def __str__(self) -> str:

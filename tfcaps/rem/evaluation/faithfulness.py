@@ -30,6 +30,7 @@ Shares = dict[str, float]
 
 # Images for which random and active children are silenced, and shifted images.
 _CONTROLS, SHIFTED = 400, 256
+_AT_ONCE = 256  # images in a batch
 # Images whose saliency maps are compared.
 _MAPS = 100
 # Activations that differ less are the same but for rounding.
@@ -94,7 +95,7 @@ class Faithfulness(Result):
             saliency maps.
     """
 
-    told = ("same_without_tree", "empty", "verdict")
+    properties = ("same_without_tree", "empty", "verdict")
     words = words.faithfulness_rows, words.faithfulness_verdict
 
     answer_changes: Shares
@@ -322,11 +323,7 @@ def tree_stability(
 
 
 def tree_lengths(
-    model: keras.Model,
-    images: ArrayLike,
-    trees: Trees,
-    *,
-    batch_size: int = 256,
+    model: keras.Model, images: ArrayLike, trees: Trees
 ) -> NDArray[np.float32]:
     """Returns the lengths of all classes when parts of a network are silenced.
 
@@ -336,7 +333,6 @@ def tree_lengths(
         model: As in `trees`.
         images: Its input `[n, ...]`.
         trees: What `tfcaps.rem.trees` returns for them.
-        batch_size: Int. Images in a batch. Defaults to `256`.
 
     Returns:
         Array `[n, 3, j]`, float32: the lengths as they are, those with the tree
@@ -348,8 +344,8 @@ def tree_lengths(
     images = trees.match(images)
     silencer = Silencer(model)
     lengths = np.repeat(trees.lengths[:, np.newaxis], 3, axis=1)
-    for part in parts_of(len(images), batch_size):
-        children = silencer.children(images[part], batch_size)
+    for part in parts_of(len(images), _AT_ONCE):
+        children = silencer.children(images[part], _AT_ONCE)
         inside = trees.in_tree[part]
         lengths[part, 1] = silencer.silence(children, inside)
         lengths[part, 2] = silencer.silence(children, ~inside)

@@ -107,7 +107,7 @@ class NamedParts(Result):
         stability: What `part_stability` returned, if that was measured.
     """
 
-    told = ("named", "verdict")
+    properties = ("named", "verdict")
     words = words.parts_rows, words.parts_verdict
     least = LEAST
 

@@ -88,7 +88,7 @@ class PixelFaithfulness(Result):
         samples: How many images were used.
     """
 
-    told = ("local", "tell", "verdict")
+    properties = ("local", "tell", "verdict")
     words = words.pixels_rows, words.pixels_verdict
 
     local_truth: Shares

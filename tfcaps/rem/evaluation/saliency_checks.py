@@ -33,7 +33,7 @@ class SaliencyChecks(Result):
             another one.
     """
 
-    told = ("specific", "verdict")
+    properties = ("specific", "verdict")
     words = words.saliency_rows, words.saliency_verdict
 
     randomization: float
