@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tfcaps.layers.feature_map import FeatureMapLayer
 from tfcaps.layers.initializers import cloned
+from tfcaps.layers.units import LayerUnits, channels_read
 from tfcaps.ops import Tensor, check_positive
 
 # Bias of a type that another one has taken in: it is never present again.
@@ -220,6 +221,19 @@ class PartCaps(FeatureMapLayer):
         shapes = ((*grid, types, 2), (*grid, types), (*grid, types + 1))
         specs = [keras.KerasTensor(shape, dtype="float32") for shape in shapes]
         return tuple(specs if return_presence else specs[:2])
+
+    @property
+    def receptive_windows(self) -> list[Any]:
+        return [(self.window, 1, "same")]  # of all only one part stays
+
+    def inner_layers(self, input_shape: Any) -> list[Any]:
+        convs = self.conv, self.nothing_conv
+        return [(conv, input_shape) for conv in convs]
+
+    def layer_units(self, input_shapes: Any) -> LayerUnits:
+        # Types compete, also those that no class has.
+        read = channels_read(self.conv) + channels_read(self.nothing_conv)
+        return LayerUnits(read=read, outputs=2, stay=True, zero=False)
 
     def get_config(self) -> dict[str, Any]:
         config = {

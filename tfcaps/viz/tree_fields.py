@@ -227,7 +227,13 @@ def _sentence(count: int, fields: ReceptiveFields) -> str:
     (rows, columns), (high, wide) = fields.size, fields.image_shape
     down, across, _ = fields.grid
     sees = f"each sees {rows}x{columns} of {high}x{wide} pixels"
-    if not fields.is_local and min(down, across) > 1:
+    if fields.unknown:
+        sees = (
+            f"each sees {rows}x{columns} of {high}x{wide} pixels at most, and "
+            "its place is not known, as nothing is of the layers "
+            f"{', '.join(fields.unknown)}"
+        )
+    elif not fields.is_local and min(down, across) > 1:
         sees = (
             f"each sees up to {rows}x{columns} of {high}x{wide} pixels, and is "
             f"shown by its cell in a grid of {down}x{across}"

@@ -394,6 +394,9 @@ class WithCouplings(keras.layers.Layer):
         spec = keras.KerasTensor((batch, 3, parents), dtype="float32")
         return (*outputs, spec)
 
+    def inner_layers(self, input_shape: Any) -> list[Any]:
+        return [(self.layer, input_shape)]  # without what is asked beside it
+
     def get_config(self) -> dict[str, Any]:
         layer = keras.saving.serialize_keras_object(self.layer)
         config = {"layer": layer, "counterfactual": self.counterfactual}
