@@ -11,7 +11,6 @@ import keras
 import numpy as np
 
 from tfcaps.ops import Tensor
-from tfcaps.routing import Routing
 
 # Outputs that `add_couplings` adds.
 TO_TRAIN_ON = ("couplings", "counterfactual")
@@ -318,16 +317,22 @@ def check_called_once(model: keras.Model, layer: Any) -> None:
 
 
 def is_routed(layer: Any) -> bool:
-    """Tells whether a layer routes."""
-    return isinstance(getattr(layer, "routing", None), Routing)
+    """Tells whether a layer couples children with parents.
+
+    Such a layer returns couplings as its last output if it is called with
+    `return_couplings`. It has `tree_threshold`, the coupling that a child must
+    exceed to be in a tree, and `levels` and `mode`, to which couplings
+    are rounded: arguments of its own, or of its `routing`.
+    """
+    return hasattr(layer, "tree_threshold")
 
 
 def makes_classes(layer: Any) -> bool:
     """Tells whether each parent of a routed layer has all children.
 
     Such a layer, as `ClassCaps` and `ConstellationCaps`, says in which shape
-    they stand, `children_shape`, and how active they are,
-    `voting_activations`.
+    they stand, `children_shape`, how active they are, `voting_activations`, and
+    may say where, `child_places`.
     """
     return is_routed(layer) and hasattr(layer, "children_shape")
 

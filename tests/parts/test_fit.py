@@ -9,7 +9,7 @@ from keras import ops
 
 import tfcaps
 from tests.backends import on_tensorflow
-from tests.models.test_constellation_capsnet import fit, images_of, small
+from tests.parts.test_network import fit, images_of, small
 from tests.refusals import assert_refused
 from tests.tolerance import assert_all_close, assert_all_equal
 from tfcaps import rem

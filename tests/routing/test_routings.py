@@ -19,7 +19,6 @@ from tfcaps.ops import efficient_squash
 from tfcaps.routing import (
     DynamicRouting,
     EMRouting,
-    MeanShiftRouting,
     RegularizedRouting,
     SelfAttentionRouting,
 )
@@ -154,15 +153,3 @@ def test_a_step_of_coefficients_climbs_the_objective(
         lambda votes: routing.step(votes, coefficients, targets), votes
     )
     assert not np.any(gradient)
-
-
-@pytest.mark.parametrize("exclusive", [True, False])
-def test_nothing_takes_the_place_of_a_tree_that_has_all(exclusive):
-    votes = np.zeros((1, 5, 1, 2), "float32")  # all of one type
-    votes[0, 4, 0, 0] = 2.0  # further away
-    routing = MeanShiftRouting(exclusive=exclusive)
-    active = np.ones((1, 5), "float32")
-    inside = np.asarray(routing(votes, active).couplings)[0, :, 0] > 0.5
-    assert list(inside) == [True] * 4 + [not exclusive]
-    left = routing(votes, active * ~inside).activations
-    assert (float(left[0, 0]) < 0.1) == (not exclusive)

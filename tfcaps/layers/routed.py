@@ -56,6 +56,23 @@ class RoutedCaps(keras.layers.Layer):
                 f" Received: dim={dim}."
             )
 
+    # What `tfcaps.graphs.is_routed` says.
+
+    @property
+    def tree_threshold(self) -> float:
+        """The coupling that a child must exceed to be in a tree."""
+        return self.routing.tree_threshold(self._num_parents)
+
+    @property
+    def levels(self) -> int | None:
+        """Levels that couplings are rounded to, if they are."""
+        return self.routing.levels
+
+    @property
+    def mode(self) -> str:
+        """Of which kind the levels are."""
+        return self.routing.mode
+
     def _add_weights(
         self, matrices: tuple[int, ...], child_dim: int, children: int
     ) -> None:

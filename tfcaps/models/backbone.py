@@ -5,17 +5,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.layers import (
-    ClassCaps,
-    ConstellationCaps,
-    PartCaps,
-    PrimaryCaps,
-)
+from tfcaps.layers import ClassCaps, PrimaryCaps
 from tfcaps.models.building_blocks import Shape, batch_norm, capsule_network
-from tfcaps.models.constellation_capsnet import constellation_network
 from tfcaps.models.parts_capsnet import sharp_class_caps
 from tfcaps.ops import Tensor
-from tfcaps.routing import MeanShiftRouting
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -153,7 +146,7 @@ def backbone_capsnet(
     References:
         - "Capsule Networks Do Not Need to Model Everything", table 10
     """
-    images, features = _on_backbone(backbone, input_shape)
+    images, features = on_backbone(backbone, input_shape)
     features = keras.layers.ReLU(name="relu")(features)
     features = keras.layers.ZeroPadding2D(
         padding, data_format="channels_last", name="padding"
@@ -218,7 +211,7 @@ def backbone_parts_capsnet(
     >>> model.get_layer("primary_caps").output.shape
     (None, 8, 8, 16, 8)
     """
-    images, features = _on_backbone(backbone, input_shape)
+    images, features = on_backbone(backbone, input_shape)
     features = batch_norm("norm")(features)
     children = PrimaryCaps(
         primary_types,
@@ -232,76 +225,6 @@ def backbone_parts_capsnet(
     return capsule_network(images, children, [layer], name)
 
 
-def backbone_constellation_capsnet(
-    backbone: keras.Model,
-    num_classes: int,
-    part_types: int | None = None,
-    *,
-    input_shape: tuple[int, int, int] | None = None,
-    window: int | None = None,
-    tolerance: float = 0.3,
-    routing: Any = None,
-    decoder: bool = False,
-    name: str = "backbone_constellation_capsnet",
-) -> keras.Model:
-    """Builds parts that stand in constellations on a frozen backbone.
-
-    As `constellation_capsnet`, but what a photo shows bends and turns: parts
-    may stand far from where a class has them, each class has types of its own,
-    and may have one of them at several places. No templates are drawn.
-
-    What is not listed is that of `backbone_capsnet`.
-
-    Args:
-        part_types: Int. Types of parts; type `t` is of class `t mod
-            num_classes`. Defaults to three a class.
-        window: Int. As in `constellation_capsnet`, in places of the feature
-            map. Defaults to half of it.
-        tolerance: Float. How far parts may stand from their place, the standard
-            deviation, as a share of the image. Defaults to `0.3`.
-        routing: A `MeanShiftRouting`, or `None` for one of that tolerance.
-            Defaults to `None`.
-
-    Example:
-
-    >>> conv = keras.layers.Conv2D(32, 8, 8)  # stands for a trained model
-    >>> backbone = keras.Sequential([keras.Input((64, 64, 3)), conv])
-    >>> model = backbone_constellation_capsnet(backbone, 10)
-    >>> model.get_layer("part_caps").output[1].shape
-    (None, 8, 8, 30)
-    """
-    if part_types is None:
-        part_types = 3 * num_classes
-    if part_types < num_classes:
-        raise ValueError(
-            "`part_types` must be at least as many as the classes, "
-            f"{num_classes}. Received: part_types={part_types}."
-        )
-    images, features = _on_backbone(backbone, input_shape)
-    features = batch_norm("norm")(features)
-    side, count = max(images.shape[1:3]), max(features.shape[1:3])
-    stride = side / count
-    window = window or 2 * (count // 4) + 1
-    places: Any = {"stride": stride, "offset": (stride / 2 - 0.5,) * 2}
-    poses, present = PartCaps(
-        part_types,
-        window,
-        name="part_caps",
-        **places,
-        data_format="channels_last",
-    )(features)
-    layer = ConstellationCaps(
-        num_classes,
-        routing or MeanShiftRouting(width=tolerance * side, exclusive=False),
-        spread=0.15 * side,
-        shared=False,
-        name="class_caps",
-        **places,
-    )
-    classes = layer(poses, present, return_activations=True)
-    return constellation_network(images, classes, name, decoder)
-
-
 def _with_channels_first(model: keras.Model) -> Any:
     """Returns a layer of a model that has the channels first, if any."""
     for layer in model.layers:
@@ -312,7 +235,7 @@ def _with_channels_first(model: keras.Model) -> Any:
     return None
 
 
-def _on_backbone(
+def on_backbone(
     backbone: keras.Model, input_shape: Shape | None
 ) -> tuple[Tensor, Tensor]:
     """Returns the input `images`, and the frozen backbone's map of it."""

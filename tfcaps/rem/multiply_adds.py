@@ -18,10 +18,10 @@ from tfcaps.layers import (
     ConvCaps,
     ConvCaps3D,
     Decoder,
-    PartCaps,
     PrimaryCaps,
     PrimaryMatrixCaps,
 )
+from tfcaps.parts import PartCaps
 from tfcaps.rem.parse.couplings import WithCouplings
 from tfcaps.rem.results import lines_of
 

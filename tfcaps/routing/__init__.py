@@ -11,7 +11,6 @@ import keras
 from tfcaps.ops import is_integer
 from tfcaps.routing.dynamic import DynamicRouting as DynamicRouting
 from tfcaps.routing.em import EMRouting as EMRouting
-from tfcaps.routing.mean_shift import MeanShiftRouting as MeanShiftRouting
 from tfcaps.routing.regularized import RegularizedRouting as RegularizedRouting
 from tfcaps.routing.routing import Routing as Routing
 from tfcaps.routing.routing import Weight as Weight

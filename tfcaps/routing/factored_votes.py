@@ -8,7 +8,7 @@ from keras import ops
 from tfcaps.ops import Tensor, as_float32, square_root
 from tfcaps.routing import contractions
 from tfcaps.routing.loop import is_unrolled
-from tfcaps.routing.votes import Mass, Votes
+from tfcaps.routing.votes import Votes
 
 
 class Block(NamedTuple):
@@ -61,12 +61,6 @@ class FactoredVotes(Votes):
     @property
     def tensor(self) -> Tensor:
         return self._held().tensor
-
-    def components(self) -> list[Tensor]:
-        return self._held().components()
-
-    def mass(self, activations: Tensor, width: Tensor) -> Mass:
-        return self._held().mass(activations, width)
 
     def of(self, tensor: Tensor) -> Votes:
         return Votes(tensor, parents_first=True)

@@ -22,11 +22,11 @@ from tfcaps.layers import (
     ClassCaps,
     ConvCaps,
     ConvCaps3D,
-    PartCaps,
     PrimaryCaps,
     PrimaryMatrixCaps,
     Squash,
 )
+from tfcaps.parts import PartCaps
 from tfcaps.rem.compaction.units import (
     AXIS,
     Constants,

@@ -99,7 +99,7 @@ class Report(Result):
             choose no parent, which makes the T-score of all low.
         voting_children: How many children these are.
         tree_threshold: The coupling that a child must exceed to be in a tree,
-            see `tfcaps.routing.Routing.tree_threshold`.
+            see `tfcaps.rem.trees`.
         by_levels: Accuracy and entropy at several numbers of levels, see
             `levels_curve`, if these were measured.
     """
@@ -446,7 +446,7 @@ class Evaluator:
             type_dictionary=types if self.grid else None,
             grid=self.grid,
             multiply_adds=products,
-            tree_threshold=self._last.routing.tree_threshold(classes),
+            tree_threshold=self._last.tree_threshold,
             by_levels=rows or None,
         )
 

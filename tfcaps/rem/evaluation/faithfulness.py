@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.graphs import clone_with_call, is_routed
-from tfcaps.layers import PartCaps, PrimaryCaps, PrimaryMatrixCaps
+from tfcaps.layers import PrimaryCaps, PrimaryMatrixCaps
 from tfcaps.ops import Tensor, check_positive, length
+from tfcaps.parts import PartCaps
 from tfcaps.rem.batches import predict
 from tfcaps.rem.evaluation import words
 from tfcaps.rem.evaluation.pixels import PixelFaithfulness, pixel_faithfulness

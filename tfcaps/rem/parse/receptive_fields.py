@@ -446,7 +446,8 @@ _NAMES: dict[_Rule, str] = {
     _slid: "AveragePooling2D Conv2D DepthwiseConv2D MaxPooling2D PrimaryCaps "
     "PrimaryMatrixCaps SeparableConv2D",
     _whole: "GroupNormalization",
-    _nowhere: "ClassCaps GlobalAveragePooling2D GlobalMaxPooling2D",
+    _nowhere: "ClassCaps ConstellationCaps GlobalAveragePooling2D "
+    "GlobalMaxPooling2D",
     _padded: "ZeroPadding2D ZeroPadding3D",
     _resized: "Resizing UpSampling2D",
     _reshape: "Flatten Reshape",

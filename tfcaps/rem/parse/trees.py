@@ -362,13 +362,10 @@ class TreeNetwork:
             for c in calls[:-1]
         ]
         self.model = keras.Model(copy.input, outputs, name=network.name)
-        self._thresholds = tuple(
-            tree_threshold(call.layer.routing, call.couplings.shape[-1])
-            for call in calls
-        )
-        routing = last.layer.routing
-        self._levels = routing.levels or _LEVELS
-        self._mode = routing.mode if routing.levels else mode
+        self._thresholds = tuple(tree_threshold(call.layer) for call in calls)
+        layer = last.layer
+        self._levels = layer.levels or _LEVELS
+        self._mode = layer.mode if layer.levels else mode
         if self._levels > 256:
             raise ValueError(
                 "`levels` must be in [2, 256], so that a code is a byte. "
