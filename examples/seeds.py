@@ -173,8 +173,10 @@ def type_measures(named: Any, chance: Any) -> Row:
 
 def tree_measures(used: Any) -> Row:
     """Returns what is shown of `rem.faithfulness`, children silenced at 0."""
-    names = ("answer_changes", "necessity", "necessity_active")
-    names += ("necessity_random", "sufficiency", "sufficiency_longest")
+    names = (
+        *("answer_changes", "necessity", "necessity_active"),
+        *("necessity_random", "sufficiency", "sufficiency_longest"),
+    )
     return {name: round(getattr(used, name)["zero"], 4) for name in names}
 
 

@@ -72,8 +72,7 @@ def test_every_routing_refuses_the_same_settings(name, value, must):
 @refusals(
     """
 DynamicRouting(sharpness_mode="x")
-    must be one of ('fixed', 'scheduled', 'learned'). Received:
-    sharpness_mode='x'.
+    must be one of ('fixed', 'scheduled'). Received: sharpness_mode='x'.
 DynamicRouting(leaky=True, orphan=float("nan"))
     `orphan` must be a finite number. Received: orphan=nan.
 DynamicRouting(orphan=0.1)

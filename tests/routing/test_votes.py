@@ -70,7 +70,6 @@ def test_every_contraction_is_that_of_made_votes(form, scaled, rng):
             "zero_poses": votes.zero_poses(),
             "zero_couplings": votes.zero_couplings(),
             "num_parents": votes.num_parents,
-            "num_children": votes.num_children,
         }
 
     wanted = results(whole)

@@ -89,7 +89,6 @@ def test_settings_are_read_as_they_were_or_refused():
         ("learning_rate", float("nan"), "learning_rate: 'nan'"),
         ("validation", 0.9, "validation: '0.9'"),
         ("pruning", "everything", "pruning is 'everything'"),
-        ("levels", [11, 300], "levels: '300'"),
         ("decoder", True, "decoder is True"),
         ("rem", "yes", "rem is 'yes'"),
     ):

@@ -55,10 +55,6 @@ class FactoredVotes(Votes):
         return int(self._blocks[0].maps.shape[1])
 
     @property
-    def num_children(self) -> int:
-        return sum(map(_children, self._blocks))
-
-    @property
     def tensor(self) -> Tensor:
         return self._held().tensor
 
@@ -125,7 +121,8 @@ class FactoredVotes(Votes):
 
     def zero_couplings(self) -> Tensor:
         batch = ops.shape(self._blocks[0].poses)[0]
-        shape = (batch, self.num_children, self.num_parents)
+        children = sum(map(_children, self._blocks))
+        shape = (batch, children, self.num_parents)
         return ops.zeros(shape, self.dtype)
 
     def _held(self) -> Votes:

@@ -49,11 +49,6 @@ class Votes:
         return int(self._by_parent.shape[1])
 
     @property
-    def num_children(self) -> int:
-        """The number of children."""
-        return int(self._by_parent.shape[2])
-
-    @property
     def tensor(self) -> Tensor:
         """The votes as they are kept, `[b, j, i, d]`."""
         return self._by_parent
@@ -132,7 +127,7 @@ class Votes:
 
 
 def _by_parent(tensor: Tensor) -> Tensor:
-    """Exchanges the axes of children and parents, in either direction."""
+    """Turns `[b, i, j]` into `[b, j, i]`, or back."""
     return ops.transpose(tensor, (0, 2, 1))
 
 
