@@ -17,35 +17,6 @@ from examples import seeds
 
 _BATCH = 64
 _ORPHANS = (0.5, 0.7, 1.0)  # nats from which on a child is a leaf
-PAGE = seeds.Page(
-    "mnist",
-    (
-        ("data set", "{data}"),
-        ("seed", "{seed}"),
-        ("images", "{images}"),
-        ("epochs", "{epochs}"),
-        ("types", "{types}"),
-        ("used", "{used}"),
-        ("a leaf from, nats", "{orphan}"),
-        ("right, %", "{right:.2f}"),
-        ("a plain CNN, %", "{plain}"),
-        ("leaves", "{leaves:.2f}"),
-        ("at most ten, %", "{ten:.1f}"),
-        ("answer changes", "{changes}"),
-        ("changes or halves", "{necessity:.3f}"),
-        ("of others active", "{active:.3f}"),
-        ("of random", "{random:.3f}"),
-        ("sufficiency", "{sufficiency:.3f}"),
-        ("same types under noise", "{noise:.3f}"),
-        ("shifted", "{shifted:.3f}"),
-        ("types kept under noise", "{kept:.3f}"),
-        ("shifted", "{kept_shifted:.3f}"),
-        ("right under noise, %", "{right_noise:.2f}"),
-        ("types exchanged, %", "{exchanged:.2f}"),
-    ),
-    ("data", "seed", "orphan"),
-    lambda row: [{**row, **trees} for trees in row["trees"]],
-)
 
 
 def make_parser() -> Parser:
@@ -96,7 +67,7 @@ def fit(training: Any, data: Any, epochs: int, seed: int) -> None:
     rate = seeds.falling_rate(3e-3, epochs, len(data.labels), _BATCH)
     training.compile(
         keras.optimizers.Adam(rate),
-        tfcaps.losses.constellation_losses(
+        tfcaps.parts.constellation_losses(
             sparsity=0.0, ambiguity=0.002, reconstruction=0.02
         ),
     )
@@ -136,7 +107,7 @@ def of_trees(
     """Returns what is measured of trees, of leaves from some nats on."""
     from tfcaps import rem
 
-    network.get_layer("class_caps").routing.orphan = orphan
+    network.get_layer("class_caps").orphan = orphan
     images, labels = data.images[:], data.labels
 
     def slots_of(pixels: Any) -> Any:
@@ -189,4 +160,4 @@ def draw(path: Any, images: Any, labels: Any, trees: Any, names: Any) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(PAGE.main(make_parser(), measured))
+    sys.exit(seeds.main("mnist", make_parser(), measured))
