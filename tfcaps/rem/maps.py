@@ -123,7 +123,7 @@ def blueprints(model: keras.Model) -> NDArray[np.float64] | None:
     Example:
 
     >>> from tfcaps.models import constellation_capsnet
-    >>> network = constellation_capsnet((20, 20, 1), 10, part_types=5)
+    >>> network = constellation_capsnet((20, 20, 1), 10, num_types=5)
     >>> blueprints(network).shape
     (10, 5, 2)
     """

@@ -16,6 +16,7 @@ from tfcaps.graphs import (
     encoder,
     keep_pruned,
     routed_layers,
+    routing_of,
 )
 from tfcaps.ops import Tensor, check_mode, quantize
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
@@ -419,7 +420,7 @@ class Evaluator:
             type_dictionary=types if self.grid else None,
             grid=self.grid,
             multiply_adds=products,
-            tree_threshold=self._last.routing.tree_threshold(classes),
+            tree_threshold=routing_of(self._last).tree_threshold(classes),
             by_levels=rows or None,
         )
 
