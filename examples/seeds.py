@@ -5,9 +5,10 @@ A row of measures is added to <name>.jsonl, and <name>.md made of all rows.
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,61 +16,28 @@ from cli import Parser, run_command, start_quietly
 from markdown_table import markdown, write_tables
 
 Row = dict[str, Any]
+PAGES = tomllib.loads(Path(__file__).with_name("pages.toml").read_text("utf-8"))
 FOLDER = Path("results") / "named_parts"
 
 
-class Page(NamedTuple):
-    """What a script measures, and how it is shown.
+def write_page(path: Path, name: str, rows: Sequence[Row]) -> None:
+    """Writes the table of a page of `pages.toml`, whose words stay."""
+    page = PAGES[name]
+    lines = [line for row in rows for line in _lines(row, page.get("lines"))]
+    lines.sort(key=lambda line: [line[key] for key in page["order"]])
+    cells = [[_cell(form, x) for _, form in page["columns"]] for x in lines]
+    heads = [head for head, _ in page["columns"]]
+    write_tables(path, markdown([heads, *cells]))
 
-    Attributes:
-        name: Of its files. Words about the table stand in <name>.md itself.
-        columns: For each column its head, and the format of its cells. What a
-            row has not measured is a dash.
-        order: Names of the values by which lines are sorted.
-        lines: Makes the lines of the table of a row.
-    """
 
-    name: str
-    columns: tuple[tuple[str, str], ...]
-    order: tuple[str, ...] = ("seed",)
-    lines: Callable[[Row], list[Row]] = lambda row: [row]
-
-    def write(self, folder: Path) -> None:
-        """Makes the table of the rows that a folder has."""
-        path = folder / f"{self.name}.jsonl"
-        rows = map(json.loads, path.read_text("utf-8").splitlines())
-        lines = [line for row in rows for line in self.lines(row)]
-        lines.sort(key=lambda line: [line[key] for key in self.order])
-        cells = [[_cell(form, x) for _, form in self.columns] for x in lines]
-        heads = [head for head, _ in self.columns]
-        write_tables(path.with_suffix(".md"), markdown([heads, *cells]))
-
-    def main(
-        self, parser: Parser, measure: Callable[[argparse.Namespace, int], Row]
-    ) -> int:
-        """Runs a script, and returns its exit status.
-
-        Args:
-            parser: Parser of its flags, of `make_parser`.
-            measure: Trains, and returns the row of a seed.
-        """
-
-        def run(options: argparse.Namespace) -> None:
-            start_quietly()
-            from training.folder import environment
-
-            options.to.mkdir(parents=True, exist_ok=True)
-            for seed in options.seeds:
-                row = {"seed": seed, **measure(options, seed)}
-                row["commit"] = environment()["commit"]
-                text = json.dumps(row) + "\n"
-                path = options.to / f"{self.name}.jsonl"
-                with path.open("a", encoding="utf-8") as file:
-                    file.write(text)
-                print(text, end="", flush=True)
-                self.write(options.to)
-
-        return run_command(parser, run)
+def _lines(row: Row, names: Sequence[str] | None) -> Iterator[Row]:
+    if names is None:
+        yield row
+    for name in names or ():
+        of_name = row.get(name, [])
+        if isinstance(of_name, dict):
+            of_name = [{"layer": name, **of_name}]
+        yield from ({**row, **line} for line in of_name)
 
 
 def _cell(form: str, line: Row) -> str:
@@ -77,6 +45,36 @@ def _cell(form: str, line: Row) -> str:
         return form.format_map(line)
     except KeyError:
         return "–"
+
+
+def main(
+    name: str, parser: Parser, measure: Callable[[argparse.Namespace, int], Row]
+) -> int:
+    """Runs a script, and returns its exit status.
+
+    Args:
+        name: The page of `pages.toml`.
+        parser: Parser of its flags, of `make_parser`.
+        measure: Trains, and returns the row of a seed.
+    """
+
+    def run(options: argparse.Namespace) -> None:
+        start_quietly()
+        from training.folder import environment
+
+        path = options.to / f"{name}.jsonl"
+        options.to.mkdir(parents=True, exist_ok=True)
+        for seed in options.seeds:
+            row = {"seed": seed, **measure(options, seed)}
+            row["commit"] = environment()["commit"]
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+            print(json.dumps(row), flush=True)
+            lines = path.read_text("utf-8").splitlines()
+            rows = [json.loads(line) for line in lines]
+            write_page(path.with_suffix(".md"), name, rows)
+
+    return run_command(parser, run)
 
 
 def make_parser(
@@ -98,8 +96,45 @@ def falling_rate(start: float, epochs: int, images: int, batch: int) -> Any:
     """Returns a learning rate that falls to 0 as a cosine."""
     import keras
 
-    steps = epochs * (images // batch)
+    steps = max(epochs * (images // batch), 1)
     return keras.optimizers.schedules.CosineDecay(start, steps)
+
+
+def fit_known(
+    network: Any,
+    images: Any,
+    labels: Any,
+    cells: Any,
+    rate: float,
+    batch: int,
+    epochs: int,
+) -> None:
+    """Trains a network of parts of which it is known what is where.
+
+    Args:
+        network: What `tfcaps.models.constellation_capsnet` returns.
+        images: Array `[n, h, w, c]`.
+        labels: Their classes `[n]`.
+        cells: The type at each place, see `tfcaps.parts.CellLoss`.
+        rate: The learning rate, which falls to 0.
+        batch: Images of a step.
+        epochs: Passes over the images.
+    """
+    import keras
+
+    import tfcaps
+
+    network.compile(
+        keras.optimizers.Adam(falling_rate(rate, epochs, len(labels), batch)),
+        {
+            "evidence": tfcaps.parts.EvidenceLoss(generative=0.0),
+            "presence": tfcaps.parts.CellLoss(),
+        },
+        loss_weights={"evidence": 0.3, "presence": 1.0},
+    )
+    targets = {"evidence": labels, "presence": cells}
+    harden = tfcaps.callbacks.HardenParts(0.35)
+    network.fit(images, targets, batch, epochs, verbose=2, callbacks=[harden])
 
 
 def percent_right(lengths: Any, labels: Any) -> float:
@@ -148,8 +183,10 @@ def type_measures(named: Any, chance: Any) -> Row:
 
 def tree_measures(used: Any) -> Row:
     """Returns what is shown of `rem.faithfulness`, children silenced at 0."""
-    names = ("answer_changes", "necessity", "necessity_active")
-    names += ("necessity_random", "sufficiency", "sufficiency_longest")
+    names = (
+        *("answer_changes", "necessity", "necessity_active"),
+        *("necessity_random", "sufficiency", "sufficiency_longest"),
+    )
     return {name: round(getattr(used, name)["zero"], 4) for name in names}
 
 

@@ -33,21 +33,6 @@ _POSES = (
     *((0, 1.0), (30, 1.0), (45, 1.0), (90, 1.0), (137, 1.0)),
     *((0, 0.7), (0, 0.8), (0, 1.2), (0, 1.4), (40, 0.8), (200, 1.25)),
 )
-PAGE = seeds.Page(
-    "views",
-    (
-        ("seed", "{seed}"),
-        ("images", "{tested}"),
-        ("degrees", "{angle}"),
-        ("size", "{size}"),
-        ("one view, right, %", "{one_view:.1f}"),
-        ("any view, right, %", "{any_view:.1f}"),
-        ("turned back by truth, %", "{told:.1f}"),
-        ("off by degrees, median", "{off:.1f}"),
-        ("size found, median", "{found:.2f}"),
-    ),
-    lines=lambda row: [{**row, **pose} for pose in row["poses"]],
-)
 
 
 def make_parser() -> Parser:
@@ -139,4 +124,4 @@ def posed(images: Array, angle: float, size: float) -> Array:
 
 
 if __name__ == "__main__":
-    sys.exit(PAGE.main(make_parser(), measured))
+    sys.exit(seeds.main("views", make_parser(), measured))

@@ -180,7 +180,7 @@ capsule_conv-strides | MAP | {}
     | CapsuleConv2D(3, 5, (2, 3), 2, "valid", use_bias=True,
       squash="efficient")
 constellation_caps | PARTS | ALL
-    | ConstellationCaps(3, stride=1, repulsion=0.1)
+    | ConstellationCaps(3)
 constellation_caps-evidence | PARTS | {"return_evidence": True}
     | ConstellationCaps(3, width=1.0, levels=11, stride=2, offset=(1, 0))
 constellation_caps-own_types | PARTS | ALL | ConstellationCaps(3, shared=False)

@@ -47,7 +47,6 @@ def without(modules, command, **more):
         ("export/run.py --run model.keras --to s --format openvino --int8 "
          "picture", "nncf", "openvino"),
         ("export/check.py run", "tensorflow", "tensorflow"),
-        ("experiments/run.py table_9", "PIL", "data"),
     ],
 )  # fmt: skip
 def test_commands_say_at_once_what_is_missing(

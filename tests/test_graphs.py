@@ -68,20 +68,14 @@ FUNCTIONS = {
     "multiply_adds": lambda m, x: rem.multiply_adds(m).per_layer,
     "compact": lambda m, x: rem.compact(m).count_params(),
 }
-SLOW = {
-    "faithfulness": lambda m, x: rem.faithfulness(m, x).to_dict(),
-}
 
 
-@pytest.mark.parametrize(
-    "functions", [FUNCTIONS, pytest.param(SLOW, marks=pytest.mark.slow)]
-)
-def test_functions_take_a_training_model_as_the_network(functions, images):
+def test_functions_take_a_training_model_as_the_network(images):
     model = network()
     kernel = model.get_layer("conv").kernel
     kernel.assign(np.asarray(kernel) * [1, 0, 1, 1])
     training = rem.add_couplings(model, counterfactual=True)
-    for name, function in functions.items():
+    for name, function in FUNCTIONS.items():
         found = function(training, images)
         assert repr(found) == repr(function(model, images)), name
 

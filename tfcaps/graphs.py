@@ -1,5 +1,6 @@
 """Functional Keras models of capsules: their parts, and copies of them."""
 
+import functools
 import inspect
 import math
 import re
@@ -55,22 +56,21 @@ def encoder(model: keras.Model) -> keras.Model:
     """
     keep_pruned(model)
     model = functional(without_couplings(model))
-    images = pick_tensor(model.input, "images")
     lengths = pick_tensor(model.output, "lengths")
+    images = pick_tensor(model.input, "images")
     if len(model.inputs) > 1:
-        parts = keras.Model(model.input, lengths, name=model.name)
-        parts = clone_with_call(parts, _without_labels)
-        images, lengths = pick_tensor(parts.input, "images"), parts.output
-        try:
-            return keras.Model(images, lengths, name=model.name)
-        except ValueError as error:  # of another input
-            raise ValueError(
-                f"The lengths of {model.name!r} must depend on its images "
-                "alone, as trees are those of an image. Received: a model of "
-                f"the inputs {sorted(parts.input)}. Give a "
-                "model of one input, with the others as constants."
-            ) from error
-    return keras.Model(images, lengths, name=model.name)
+        model = keras.Model(model.input, lengths, name=model.name)
+        model = clone_with_call(model, _without_labels)
+        images, lengths = pick_tensor(model.input, "images"), model.output
+    try:
+        return keras.Model(images, lengths, name=model.name)
+    except ValueError as error:  # of another input
+        raise ValueError(
+            f"The lengths of {model.name!r} must depend on its images alone, "
+            "as trees are those of an image. Received: a model of the inputs "
+            f"{sorted(model.input)}. Give a model of one input, with the "
+            "others as constants."
+        ) from error
 
 
 def functional(model: keras.Model) -> keras.Model:
@@ -118,9 +118,8 @@ def _reserve_names(model: keras.Model) -> None:
     for layer in getattr(model, "layers", ()):
         stem, number = _NUMBERED.findall(layer.name)[0]
         taken = int(number or 0)
-        if keras.backend.get_uid(stem) <= taken < _MOST_OF_A_NAME:
-            while keras.backend.get_uid(stem) <= taken:
-                pass
+        while keras.backend.get_uid(stem) <= taken < _MOST_OF_A_NAME:
+            pass
 
 
 def without_couplings(model: keras.Model) -> keras.Model:
@@ -269,8 +268,7 @@ def forget_zeros(weights: Iterable[Any]) -> None:
 
 
 def _count_zeros(weight: Any) -> int:
-    array = keras.ops.convert_to_numpy(weight)
-    return int(array.size - np.count_nonzero(array))
+    return int(np.sum(keras.ops.convert_to_numpy(weight) == 0))
 
 
 def _warn_of_lost_zeros(model: keras.Model) -> None:
@@ -316,15 +314,21 @@ def check_called_once(model: keras.Model, layer: Any) -> None:
         )
 
 
-def is_routed(layer: Any) -> bool:
-    """Tells whether a layer couples children with parents.
+def routing_of(layer: Any) -> Any:
+    """Returns what couples children with parents: the layer's routing, or it.
 
-    Such a layer returns couplings as its last output if it is called with
-    `return_couplings`. It has `tree_threshold`, the coupling that a child must
-    exceed to be in a tree, and `levels` and `mode`, to which couplings
-    are rounded: arguments of its own, or of its `routing`.
+    A layer without a `routing` that couples them itself, as
+    `tfcaps.parts.ConstellationCaps`, has `tree_threshold(parents)`, `levels`,
+    `mode` and `rounded(couplings)` as `tfcaps.routing.Routing` has, with the
+    same arguments, and returns couplings last if it is called with
+    `return_couplings`.
     """
-    return hasattr(layer, "tree_threshold")
+    return getattr(layer, "routing", layer)
+
+
+def is_routed(layer: Any) -> bool:
+    """Tells whether a layer couples children with parents."""
+    return hasattr(routing_of(layer), "tree_threshold")
 
 
 def makes_classes(layer: Any) -> bool:
@@ -395,9 +399,8 @@ def children_grid(model: keras.Model) -> tuple[int, ...]:
             f"The last routed layer of {model.name!r} must be a "
             f"`tfcaps.layers.ClassCaps`. Received: {type(layer).__name__}."
         )
-    _, calls = calls_of(model)
-    shapes = [call.inputs[0].shape for call in calls if call.layer is layer]
-    return layer.children_shape(shapes[-1])
+    [*_, call] = [call for call in calls_of(model)[1] if call.layer is layer]
+    return tuple(layer.children_shape(call.inputs[0].shape))
 
 
 def pick_tensor(tensors: Any, name: str) -> Tensor:
@@ -408,9 +411,7 @@ def pick_tensor(tensors: Any, name: str) -> Tensor:
                 f"A model of several inputs or outputs must call one {name!r}. "
                 f"Received: {sorted(tensors)}."
             )
-        return (
-            tensors[name] if name in tensors else next(iter(tensors.values()))
-        )
+        return tensors.get(name, [*tensors.values()][0])
     if name == "images" and isinstance(tensors, (list, tuple)) and tensors[1:]:
         raise ValueError(
             "A model of several inputs must be made of a dict of them, such as "
@@ -466,31 +467,23 @@ def matrix_between(start: Tensor, end: Tensor) -> str | None:
 
     Both are symbolic tensors of one model. `None` if there is no such layer.
     """
-    source = start._keras_history[:2]
-    known: dict[Any, tuple[bool, str | None]] = {}
 
-    def followed(tensor: Tensor) -> tuple[bool, str | None]:
-        """Tells whether a tensor depends on the start, and the layer if so."""
-        operation, index = call = tensor._keras_history[:2]
-        if call == source:
-            return True, None
-        if call not in known:
-            node = operation._inbound_nodes[index]
-            before = [followed(x) for x in node.input_tensors]
-            names = [name for depends, name in before if depends]
-            weights = getattr(operation, "weights", ())
-            if names and any(len(w.shape) > 1 for w in weights):
-                names.append(operation.name)
-            found = next((name for name in names if name), None)
-            known[call] = bool(names), found
-        return known[call]
+    @functools.cache
+    def names(operation: Any, index: int) -> list[str] | None:
+        """Returns those up to a call, `None` if it is not after the start."""
+        if (operation, index) == start._keras_history[:2]:
+            return []
+        taken = operation._inbound_nodes[index].input_tensors
+        before = [names(*tensor._keras_history[:2]) for tensor in taken]
+        after = [each for each in before if each is not None]
+        weights = getattr(operation, "weights", ())
+        has_matrix = any(len(weight.shape) > 1 for weight in weights)
+        return sum(after, []) + [operation.name] * has_matrix if after else None
 
-    return followed(end)[1]
+    return next(iter(names(*end._keras_history[:2]) or ()), None)
 
 
-def split(
-    model: keras.Model, layer: keras.layers.Layer
-) -> tuple[keras.Model, keras.Model]:
+def split(model: keras.Model, layer: Any) -> tuple[keras.Model, keras.Model]:
     """Returns the part of a model up to a layer, and the part after it.
 
     Both share the layers, and so the weights. The model has one input and one
@@ -498,10 +491,8 @@ def split(
     """
     copy, calls = calls_of(model)
     [*_, output] = [call.outputs[0] for call in calls if call.layer is layer]
-    return (
-        keras.Model(copy.input, output),
-        keras.Model(output, copy.output, name=model.name),
-    )
+    front = keras.Model(copy.input, output)
+    return front, keras.Model(output, copy.output, name=model.name)
 
 
 def cut(

@@ -46,13 +46,6 @@ def _as_floats(vectors: Tensor) -> Tensor:
     return vectors if is_float else ops.cast(vectors, "float32")
 
 
-def squared_length(
-    vectors: Tensor, *, axis: Axes = -1, keepdims: bool = False
-) -> Tensor:
-    """Returns the sum of squares along `axis`."""
-    return ops.sum(ops.square(vectors), axis=axis, keepdims=keepdims)
-
-
 def length(
     vectors: Tensor, *, axis: Axes = -1, keepdims: bool = False
 ) -> Tensor:
@@ -70,7 +63,8 @@ def length(
         Lengths in the dtype of `vectors`, without `axis`.
     """
     vectors = _as_floats(vectors)
-    square = squared_length(as_float32(vectors), axis=axis, keepdims=keepdims)
+    square = ops.square(as_float32(vectors))
+    square = ops.sum(square, axis=axis, keepdims=keepdims)
     return ops.cast(square_root(square), vectors.dtype)
 
 
@@ -110,7 +104,7 @@ def squash(
     """
     vectors = _as_floats(vectors)
     wide = as_float32(vectors)
-    square = squared_length(wide, axis=axis, keepdims=True)
+    square = ops.sum(ops.square(wide), axis=axis, keepdims=True)
     # One factor for each vector. (A product of the vectors with the root alone
     # becomes an operation of TensorFlow Lite that takes at most four axes.)
     scale = square / (1.0 + square) * ops.rsqrt(square + epsilon)
@@ -309,7 +303,7 @@ def quantize(
         ValueError: If `levels` is below 2 or `mode` is unknown.
     """
     couplings = as_float32(couplings)
-    _check_quantizer(levels, mode)
+    check_quantizer(levels, mode)
     if mode == "midtread":
         codes = ops.ceil(couplings * (levels - 1) - 0.5)
     else:
@@ -322,16 +316,13 @@ def dequantize(codes: Tensor, levels: int, *, mode: str = "midtread") -> Tensor:
 
     Args:
         codes: Tensor of integers in `[0, levels - 1]`, any shape.
-        levels: Int, at least 2. How many levels there are.
-        mode: As in `quantize`. Defaults to `"midtread"`.
+        levels: As in `quantize`.
+        mode: As in `quantize`.
 
     Returns:
         Tensor of couplings in [0, 1] with the shape of `codes`.
-
-    Raises:
-        ValueError: If `levels` is below 2 or `mode` is unknown.
     """
-    _check_quantizer(levels, mode)
+    check_quantizer(levels, mode)
     codes = ops.cast(codes, "float32")
     if mode == "midtread":
         return codes / (levels - 1)
@@ -362,15 +353,6 @@ def check_not_negative(**numbers: float) -> None:
             )
 
 
-def check_levels(levels: Any) -> None:
-    """Raises `ValueError` unless `levels` is an integer of at least 2."""
-    if not is_integer(levels) or levels < 2:
-        raise ValueError(
-            f"`levels` must be an integer of at least 2. Received: "
-            f"levels={levels!r}."
-        )
-
-
 def check_mode(mode: Any, name: str = "mode") -> str:
     """Returns a mode of the quantiser, which is an argument `name`.
 
@@ -385,6 +367,10 @@ def check_mode(mode: Any, name: str = "mode") -> str:
     return str(mode)
 
 
-def _check_quantizer(levels: int, mode: str) -> None:
-    check_levels(levels)
+def check_quantizer(levels: Any, mode: str) -> None:
+    if not is_integer(levels) or levels < 2:
+        raise ValueError(
+            f"`levels` must be an integer of at least 2. Received: "
+            f"levels={levels!r}."
+        )
     check_mode(mode)

@@ -135,7 +135,6 @@ class Config:
     zoom: tuple[float, ...] = setting(
         (),
         "least and largest factor of a training image's size, as 0.8,1.25",
-        (_SMALLEST, _LARGEST),
         read=_factors,
         metavar="LOW,HIGH",
     )
@@ -212,7 +211,6 @@ class Config:
         "levels of the couplings, 2 to 256; or several with commas, one for "
         "each routed layer; or lowest, at which no model loses more than one "
         "in a thousand right answers on the validation images",
-        (2, 256),
         read=_levels,
         metavar="N",
     )
@@ -375,12 +373,11 @@ def _checked(name: str, value: Any) -> Any:
         raise ValueError(
             f"{name} is {value!r}; it must be one of {', '.join(known.choices)}"
         )
-    if known.limits is not None and value not in (None, LOWEST):
-        for number in value if isinstance(value, tuple) else (value,):
-            try:
-                cli.number(str(number), float, *known.limits)
-            except argparse.ArgumentTypeError as error:
-                raise ValueError(f"{name}: {error}") from error
+    if known.limits is not None and value is not None:
+        try:
+            cli.number(str(value), float, *known.limits)
+        except argparse.ArgumentTypeError as error:
+            raise ValueError(f"{name}: {error}") from error
     return value
 
 
@@ -403,7 +400,7 @@ def _parsing(name: str, known: Setting) -> dict[str, Any]:
         return {"choices": known.choices}
     kind = next((k for k in kinds if k in _METAVARS), str)
     read = known.read or str
-    if known.limits and not known.read:
+    if known.limits is not None:
         low, high = known.limits
         read = functools.partial(cli.number, kind=kind, low=low, high=high)
     return {"type": read, "metavar": known.metavar or _METAVARS[kind]}

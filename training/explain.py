@@ -3,18 +3,13 @@
 python training/explain.py --run runs/digits-rem three.png
 python training/explain.py --run runs/photos new-photos/
 
-Writes into `explained/` of the run folder `index.html`, a page that holds
-everything it shows; `predictions.csv`; `trees.json`, for every picture the
-answer and the leaves of its tree, with their boxes in pixels of the file; and
-drawings of at most 12 pictures, wrong ones first: `tree_fields.png` with the
-parts of the pictures that a tree's children see, and, if the children of the
-class capsules have positions, for each picture `named_tree.png`,
-`named_tree-1.png`, ...: which parts the network found, where it looks for them,
-and what it says without them.
+Writes into `explained/` of the run folder a page, `index.html`, and its data:
+`predictions.csv`; `trees.json`, for every picture the answer and the leaves of
+its tree, with their boxes in pixels of the file; and drawings of at most 12
+pictures, wrong ones first.
 
 A file `names.json` in the run folder gives types of capsules their names,
-{"0": "wheel", "3": "window"}; without, they are called like the kind of part on
-which most of them lie, where the data set knows kinds, or by their numbers.
+{"0": "wheel", "3": "window"}; without, see `RunFolder.type_names`.
 """
 
 import argparse
@@ -35,12 +30,8 @@ def make_parser() -> Parser:
     """Returns the parser of the command."""
     parser = Parser(prog="training/explain.py", description=__doc__)
     add = parser.add_argument
-    add(
-        "--run",
-        required=True,
-        type=existing,
-        help="run folder that is finished",
-    )
+    about = "run folder that is finished"
+    add("--run", required=True, type=existing, help=about)
     add(
         "images",
         nargs="+",

@@ -24,7 +24,7 @@ def callback(config: Config, data: Data, batches: Batches) -> rem.Prune | None:
         case "none":
             return None
         case "snip":
-            settings["data"] = _all_classes(config, data, batches)
+            settings["data"] = _all_classes(data, batches, config.seed)
         case "iterative":
             images, labels = data.validation
             settings["data"] = images[:], labels
@@ -53,11 +53,11 @@ def check_structured(model: keras.Model, config: Config) -> None:
 
 
 def _all_classes(
-    config: Config, data: Data, batches: Batches
+    data: Data, batches: Batches, seed: int
 ) -> Iterator[tuple[Any, Any]]:
     """Yields batches of training images, each of which shows every class."""
     images, labels = data.train
-    draw = np.random.default_rng(config.seed).permutation(len(labels))
+    draw = np.random.default_rng(seed).permutation(len(labels))
     # In turn one image of each class, so that every batch shows all of them.
     rank = np.empty(len(labels), int)
     for j in range(data.num_classes):
@@ -67,5 +67,5 @@ def _all_classes(
     if (crop := batches.augment.crop) is not None:
         # `Batches` cuts them at random places.
         images = Images(centre_crop(images.pixels, crop))
-    for part in np.array_split(rows, -(-len(rows) // config.batch_size)):
+    for part in np.array_split(rows, -(-len(rows) // batches.batch_size)):
         yield batches.arrange(images[part], labels[part])

@@ -10,6 +10,7 @@ import keras
 import tfcaps
 from cli import progress
 from tfcaps import graphs, rem
+from tfcaps.parts import ConstellationModel
 from training import devices, features, models, networks, objectives, starting
 from training.batches import Batches, stream, training_batches
 from training.callbacks import (
@@ -105,7 +106,7 @@ def train_model(
             model = starting.begin_with(plain, model)
         if name == "rem" and config.pruning == "structured":
             model = rem.compact(model)
-        if models.network(config.model).loss == "evidence":
+        if isinstance(setup.training_model, ConstellationModel):
             model = tfcaps.parts.without_spare_types(model)
     if is_first:
         folder.save_model(name, model)

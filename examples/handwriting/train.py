@@ -17,35 +17,6 @@ from examples import seeds
 
 _BATCH = 64
 _ORPHANS = (0.5, 0.7, 1.0)  # nats from which on a child is a leaf
-PAGE = seeds.Page(
-    "mnist",
-    (
-        ("data set", "{data}"),
-        ("seed", "{seed}"),
-        ("images", "{images}"),
-        ("epochs", "{epochs}"),
-        ("types", "{types}"),
-        ("used", "{used}"),
-        ("a leaf from, nats", "{orphan}"),
-        ("right, %", "{right:.2f}"),
-        ("a plain CNN, %", "{plain}"),
-        ("leaves", "{leaves:.2f}"),
-        ("at most ten, %", "{ten:.1f}"),
-        ("answer changes", "{changes}"),
-        ("changes or halves", "{necessity:.3f}"),
-        ("of others active", "{active:.3f}"),
-        ("of random", "{random:.3f}"),
-        ("sufficiency", "{sufficiency:.3f}"),
-        ("same types under noise", "{noise:.3f}"),
-        ("shifted", "{shifted:.3f}"),
-        ("types kept under noise", "{kept:.3f}"),
-        ("shifted", "{kept_shifted:.3f}"),
-        ("right under noise, %", "{right_noise:.2f}"),
-        ("types exchanged, %", "{exchanged:.2f}"),
-    ),
-    ("data", "seed", "orphan"),
-    lambda row: [{**row, **trees} for trees in row["trees"]],
-)
 
 
 def make_parser() -> Parser:
@@ -189,4 +160,4 @@ def draw(path: Any, images: Any, labels: Any, trees: Any, names: Any) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(PAGE.main(make_parser(), measured))
+    sys.exit(seeds.main("mnist", make_parser(), measured))

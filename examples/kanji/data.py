@@ -137,7 +137,7 @@ def draw(
                 character, len(some), rng
             )
     names = tuple(COMPONENTS.values())
-    return (images, labels), Masks.of_parts(parts, kinds, names)
+    return (images, labels), Masks(parts, kinds=kinds, kind_names=names)
 
 
 # ------------------------------------------------------------------- reading

@@ -21,36 +21,6 @@ _APART = 1000  # from the seed of images of one seed to that of the next
 _TRAINED, _TESTED, _UNSEEN, _OTHERS = 31, 32, 33, 5031  # seeds of images
 _SEARCHED = 6000  # images in which components are sought
 _MOST = 1000  # images of a kind whose trees are measured
-PAGE = seeds.Page(
-    "kanji",
-    (
-        ("seed", "{seed}"),
-        ("right, %", "{right:.1f}"),
-        ("a plain CNN, %", "{plain:.1f}"),
-        ("NMI", "{information:.3f}"),
-        ("by chance", "{information_chance:.3f}"),
-        ("parts found once, %", "{found_once:.1f}"),
-        ("labelled F1", "{labelled_f1:.3f}"),
-        ("by chance", "{labelled_f1_chance:.3f}"),
-        ("of one name", "{labelled_f1_one:.3f}"),
-        ("answer changes", "{used[answer_changes][zero]:.3f}"),
-        ("at the mean", "{used[answer_changes][mean]:.3f}"),
-        ("changes or halves", "{used[necessity][zero]:.3f}"),
-        ("of others active", "{used[necessity_active][zero]:.3f}"),
-        ("at the mean", "{used[necessity][mean]:.3f}"),
-        ("of others active", "{used[necessity_active][mean]:.3f}"),
-        ("sufficiency", "{used[sufficiency][zero]:.3f}"),
-        ("of the longest", "{used[sufficiency_longest][zero]:.3f}"),
-        ("unseen named, %", "{unseen:.1f}"),
-        ("by chance", "{unseen_chance:.1f}"),
-        ("of one name", "{unseen_one:.1f}"),
-        ("in the tree, %", "{unseen_tree:.1f}"),
-        ("types", "{types}"),
-        ("images", "{images}"),
-        ("epochs", "{epochs}"),
-        ("commit", "{commit:.7}"),
-    ),
-)
 
 
 def make_parser() -> Parser:
@@ -62,30 +32,13 @@ def trained(images: Any, labels: Any, epochs: int, seed: int) -> Any:
     """Returns a network that knows the components that characters share."""
     import keras
 
-    import tfcaps
     from examples.kanji import shared
 
     keras.utils.set_random_seed(seed)
     parts = shared.find(images[:_SEARCHED], labels[:_SEARCHED])
     network = parts.network(images.shape[1:], int(labels.max()) + 1)
-    rate = seeds.falling_rate(3e-3, epochs, len(images), _BATCH)
-    network.compile(
-        keras.optimizers.Adam(rate),
-        {
-            "evidence": tfcaps.parts.EvidenceLoss(generative=0.0),
-            "presence": tfcaps.parts.CellLoss(),
-        },
-        loss_weights={"evidence": 0.3, "presence": 1.0},
-    )
     cells = parts.cells(network, images, labels)  # which type is where
-    network.fit(
-        images,
-        {"evidence": labels, "presence": cells},
-        batch_size=_BATCH,
-        epochs=epochs,
-        callbacks=[tfcaps.callbacks.HardenParts(0.35)],
-        verbose=2,
-    )
+    seeds.fit_known(network, images, labels, cells, 3e-3, _BATCH, epochs)
     return network
 
 
@@ -180,4 +133,4 @@ def draw(path: Any, known: Any, strange: Any, kinds: Any) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(PAGE.main(make_parser(), measured))
+    sys.exit(seeds.main("kanji", make_parser(), measured))

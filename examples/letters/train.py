@@ -19,38 +19,6 @@ from examples import seeds
 from examples.letters import data, lines
 
 _BATCH, _COPIES = 16, 8  # of each image
-PAGE = seeds.Page(
-    "syndacate",
-    (
-        ("seed", "{seed}"),
-        ("images", "{images}"),
-        ("epochs", "{epochs}"),
-        ("right, %", "{right:.1f}"),
-        ("in its own view, %", "{one_view:.1f}"),
-        ("nearest mean, %", "{template:.1f}"),
-        ("CNN on pixels, %", "{plain:.1f}"),
-        ("with augmentation, %", "{augmented:.1f}"),
-        ("CNN on round letters, %", "{rounded:.1f}"),
-        ("strokes found", "{strokes:.0f}"),
-        ("types", "{types:.0f}"),
-        ("NMI", "{information:.3f}"),
-        ("by chance", "{information_chance:.3f}"),
-        ("of one name", "{information_one:.3f}"),
-        ("parts found once, %", "{found_once:.1f}"),
-        ("without X, %", "{found_once_but_x:.1f}"),
-        ("leaves on own, %", "{own:.1f}"),
-        ("of all places, %", "{own_of_all:.1f}"),
-        ("leaves", "{leaves:.2f}"),
-        ("answer changes", "{answer_changes}"),
-        ("changes or halves", "{necessity:.3f}"),
-        ("of others active", "{necessity_active:.3f}"),
-        ("of random ones", "{necessity_random:.3f}"),
-        ("sufficiency", "{sufficiency:.3f}"),
-        ("of the longest", "{sufficiency_longest:.3f}"),
-        ("seconds", "{seconds:.0f}"),
-    ),
-    ("images", "seed"),
-)
 
 
 def make_parser() -> Parser:
@@ -151,23 +119,7 @@ def trained(
         letters, labels, maps, parts, layer, _COPIES, seed
     )
     labels = np.tile(labels, _COPIES)
-    rate = seeds.falling_rate(1e-3, epochs, len(labels), _BATCH)
-    network.compile(
-        keras.optimizers.Adam(rate),
-        {
-            "evidence": tfcaps.parts.EvidenceLoss(generative=0.0),
-            "presence": tfcaps.parts.CellLoss(),
-        },
-        loss_weights={"evidence": 0.3, "presence": 1.0},
-    )
-    network.fit(
-        images,
-        {"evidence": labels, "presence": cells},
-        batch_size=_BATCH,
-        epochs=epochs,
-        callbacks=[tfcaps.callbacks.HardenParts(0.35)],
-        verbose=2,
-    )
+    seeds.fit_known(network, images, labels, cells, 1e-3, _BATCH, epochs)
     return network
 
 
@@ -186,4 +138,4 @@ def draw(
 
 
 if __name__ == "__main__":
-    sys.exit(PAGE.main(make_parser(), measured))
+    sys.exit(seeds.main("syndacate", make_parser(), measured))

@@ -22,38 +22,6 @@ _APART = 1000  # from the seed of images of one seed to that of the next
 _TRAINED, _TESTED, _UNSEEN, _OTHERS = 31, 32, 33, 5032  # seeds of images
 _FEW = 1500  # images from which strokes are found
 _NEAR = 6.0  # pixels from where a stroke should be to where it is drawn
-PAGE = seeds.Page(
-    "strokes",
-    (
-        ("seed", "{seed}"),
-        ("images", "{tested}"),
-        ("right, %", "{right:.1f}"),
-        ("unseen named, %", "{unseen:.1f}"),
-        ("layer", "{layer}"),
-        ("answer changes", "{answer_changes}"),
-        ("changes or halves", "{necessity:.3g}"),
-        ("of other active ones", "{necessity_active:.3g}"),
-        ("of random ones", "{necessity_random:.3g}"),
-        ("sufficiency", "{sufficiency:.3g}"),
-        ("of random ones", "{sufficiency_random:.3g}"),
-        ("size, %", "{size:.3g}"),
-        ("leaves", "{leaves:.3g}"),
-        ("active outside", "{outside:.3g}"),
-        ("empty trees, %", "{empty:.3g}"),
-        ("NMI", "{information:.3g}"),
-        ("by chance", "{information_chance:.3g}"),
-        ("purity", "{purity:.3g}"),
-        ("found once, %", "{found_once:.3g}"),
-        ("labelled F1", "{labelled_f1:.3g}"),
-        ("types", "{types:.3g}"),
-    ),
-    # Former rows have two trees.
-    lines=lambda row: [
-        {**row, "layer": layer, **row[layer]}
-        for layer in ("strokes", "components")
-        if layer in row
-    ],
-)
 
 
 def make_parser() -> Parser:
@@ -161,4 +129,4 @@ def draw(path: Any, network: Any, images: Any, trees: Any, labels: Any) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(PAGE.main(make_parser(), measured))
+    sys.exit(seeds.main("strokes", make_parser(), measured))

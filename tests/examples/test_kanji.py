@@ -88,7 +88,7 @@ def test_paths_are_curves_of_cubic_splines():
 def test_masks_are_boxes_and_of_one_component_each(folder):
     (images, labels), masks = data.draw(40, 1, "一", folder)
     assert images.shape == (40, 48, 48, 1) and not labels.any()
-    assert masks.parts.shape == (40, 3, 48, 48) and not masks.loose.size
+    assert masks.parts.shape == (40, 3, 48, 48) and masks.loose is None
     assert masks.kind_names == (*data.COMPONENTS.values(),)
     assert masks.parts.sum(axis=1).max() == 1
     tree, stone, heart = (

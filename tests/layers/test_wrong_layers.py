@@ -88,10 +88,8 @@ TemplateDecoder((8, 8, 1), size=4)
     `size` must be odd. Received: size=4.
 ConstellationCaps(3, stride=0)
 ConstellationCaps(3, width=0)
-ConstellationCaps(3, repulsion=-1)
-    must be above 0. Received:
 ConstellationCaps(3, epsilon=1)
-    `epsilon` must be above 0 and below 1. Received: epsilon=1.
+    must be above 0, and `epsilon` between 0 and 1. Received: width=
 ConstellationCaps(3, max_of_type=0)
     `num_capsules` and `max_of_type` must be integers of at least 1.
 ConstellationCaps(3, max_parts=0)

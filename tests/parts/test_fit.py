@@ -132,7 +132,7 @@ def test_another_loss_trains_lengths_and_nothing_else():
 
 def test_a_loaded_model_goes_on(tmp_path):
     model = small()
-    fit(model, IMAGES, LABELS, 0.01, 2, template_size=5, run_eagerly=True)
+    fit(model, IMAGES, LABELS, 0.01, 2, run_eagerly=True)
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert type(loaded) is type(model) and loaded.is_trained

@@ -273,15 +273,15 @@ def test_its_children_say_where_they_are(parts):
 
 
 def test_repulsion_counts_types_of_a_class_that_are_near():
-    layer = constellation(repulsion=0.5)
+    layer = constellation()
     shifts = np.zeros((TYPES, CLASSES, 2), "float32")
     shifts[1] = [[3.0, 0.0], [0.0, 0.0], [20.0, 0.0]]
     layer.blueprint.assign(shifts / layer.side)
     near = (1 - 9 / 36) ** 2 + 1.0 + 0.0  # class by class, both ways
-    expected = 0.5 * 2 * near / (TYPES * CLASSES)
+    expected = 0.1 * 2 * near / (TYPES * CLASSES)
     np.testing.assert_allclose(layer.losses[0], expected, rtol=1e-5)
     layer.slots.assign([[1.0, 0.0, 1.0], [1.0, 1.0, 1.0]])
-    expected = 0.5 * 2 * (near - 1.0) / (TYPES * CLASSES)
+    expected = 0.1 * 2 * (near - 1.0) / (TYPES * CLASSES)
     np.testing.assert_allclose(layer.losses[0], expected, rtol=1e-5)
 
 
@@ -324,7 +324,7 @@ def test_templates_become_what_is_seen_where_a_type_was_found():
     pictures = np.asarray(decoder.pictures)[:, :, 0, 0]
     assert pictures.argmax() == 4 and pictures[1, 2] > pictures[1, 0] == 0.0
     np.testing.assert_allclose(decoder.templates[..., 1], before[..., 1])
-    with pytest.raises(ValueError, match="`found` must have activations above"):
+    with pytest.raises(ValueError, match="`active` must be above"):
         decoder.adapt(images, 0.1 * found)
 
 
@@ -340,12 +340,12 @@ def test_layers_of_version_0_3_load_if_they_are_of_one_kind():
         routing[name], before = value, routing.get(name)
         assert_refused(
             lambda: ConstellationCaps.from_config(config),
-            f"a layer of version 0.3 with {name}={value}",
+            f"arguments passed to ConstellationCaps: {{'{name}",
         )
         routing.pop(name) if before is None else routing.update({name: before})
     parts = {"num_types": 2, "power": 4.0, "kernel_initializer": "zeros"}
     assert PartCaps.from_config(parts).num_types == 2
     assert_refused(
         lambda: PartCaps.from_config({**parts, "per_type": True}),
-        "`per_type` of PartCaps must be False",
+        "Unrecognized keyword arguments passed to PartCaps: {'per_type'",
     )

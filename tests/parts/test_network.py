@@ -65,7 +65,7 @@ def trained(seed):
     images, labels, _ = images_of(512)
     network = constellation_capsnet((16, 16, 1), 2, 2, window=3, filters=(8, 8))
     schedule = BlueprintEstimation(widths=(4.0, 1.5))
-    loss = fit(network, images, labels, 0.01, 6, [schedule], template_size=5)
+    loss = fit(network, images, labels, 0.01, 6, [schedule])
     return loss, network
 
 
@@ -83,7 +83,7 @@ def test_types_become_parts_that_no_label_names():
     # In the further training of a network alone types are drawn anew.
     plain = rem.encoder(network)
     again = ConstellationModel(plain.input, plain.output)
-    again.compile(keras.optimizers.SGD(0.0), template_size=5)
+    again.compile(keras.optimizers.SGD(0.0))
     again.fit(images, labels, verbose=0)
     drawn, meant = (
         np.reshape(each.decoder.pictures, (-1, 2)).T
@@ -94,7 +94,7 @@ def test_types_become_parts_that_no_label_names():
 
 def test_outputs_are_what_is_trained():
     network = SMALL()
-    network.compile(template_size=3)
+    network.compile()
     training = network.learner()
     images = np.zeros((2, 12, 12, 1), "float32")
     shapes = {k: tuple(v.shape) for k, v in training(images).items()}

@@ -99,7 +99,7 @@ def single_shot(model, data):
 
 def iteratively(model, data):
     model.compile("adam", tfcaps.losses.MarginLoss())
-    rem.prune_iteratively(model, data, batch_size=4)
+    rem.prune_iteratively(model, data)
     measured = model.pruning._measure(model)
     rem.strip_pruning(model)
     return measured

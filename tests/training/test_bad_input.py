@@ -7,7 +7,6 @@ import pytest
 from PIL import Image
 
 from cli import run_command
-from experiments import run as experiments
 from export import check as export_check
 from export import run as export_run
 from tests import bad_files
@@ -18,7 +17,6 @@ from training import explain, run, tables
 COMMANDS = {
     "run": run.main,
     "explain": explain.main,
-    "experiments": experiments.main,
     "tables": lambda argv: run_command(tables.make_parser(), tables.main, argv),
     "export": export_run.main,
     "check": export_check.main,
@@ -114,7 +112,6 @@ FLAGS = [
     ("explain own.png", "required: --run"),
     ("explain --run done nowhere.png", "nowhere.png"),
     ("explain --run done own.png --out own.png/x", "give another --out"),
-    ("experiments table_9 --seeds -1", "is not a whole number from 0"),
     ("tables --to s.jsonl done own.png", "own.png"),
     ("export --run own.png --to s", "own.png is not a readable Keras model"),
     ("export --run done --to own.png", "--to own.png is not a folder"),

@@ -146,7 +146,7 @@ def test_trees_are_measured_on_what_is_kept(data, config, monkeypatch):
             for maps in (kept, None)
         )
     assert taken == [(5, 5, 6), (12, 12, 1)]
-    for name in ("necessity", "sufficiency", "stability", "silent_capsules"):
+    for name in ("necessity", "sufficiency", "stability"):
         measured, wanted = (
             getattr(one.faithfulness, name) for one in (of_maps, of_images)
         )

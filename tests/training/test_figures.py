@@ -126,15 +126,16 @@ def test_right_and_wrong_images_are_shown_with_their_trees(
     _, page, given = written
     fields, images = rem.receptive_fields(models["rem"]), sample.images[:]
     [shown] = given["tree_fields"]
-    same = [np.all(each == images, axis=(1, 2, 3)) for each in shown["images"]]
+    why = shown["explained"]
+    same = [np.all(each == images, axis=(1, 2, 3)) for each in why.images]
     rows = np.argmax(same, axis=1)
     right = trees.predicted == sample.labels
     count = min(4, right.sum())
     marks = [True] * count + [False] * min(4, (~right).sum())
     assert right[rows].tolist() == marks
-    assert list(shown["labels"]) == list(sample.labels[rows])
-    np.testing.assert_array_equal(shown["trees"].in_tree, trees.in_tree[rows])
-    np.testing.assert_array_equal(shown["fields"].boxes, fields.boxes)
+    assert why.labels == sample.labels[rows].tolist()
+    np.testing.assert_array_equal(why.trees.in_tree, trees.in_tree[rows])
+    np.testing.assert_array_equal(why.fields.boxes, fields.boxes)
     for k, title in zip(rows, shown["titles"], strict=True):
         j = trees.predicted[k]
         word = "right" if right[k] else "WRONG"
@@ -210,16 +211,17 @@ def test_two_right_images_of_two_classes_are_shown(tmp_path):
     images = sample.images[:]
     trees = rem.trees(model, images)
     right = np.unique(trees.predicted[trees.predicted == sample.labels])
-    assert len({int(one["tree"].predicted[0]) for one in drawn}) == 2
-    for number, one in enumerate(drawn):
-        k = np.argmax(np.all(images == one["image"], axis=(1, 2, 3)))
-        assert one["label"] == sample.labels[k]
+    explained = drawn[0]["explained"]
+    assert [one["number"] for one in drawn] == [0, 1]
+    assert len({*explained.trees.predicted.tolist()}) == 2
+    assert explained.type_names == ["ear", "type 1"]
+    for number, image in enumerate(explained.images):
+        k = np.argmax(np.all(images == image, axis=(1, 2, 3)))
+        assert explained.labels[number] == sample.labels[k]
         if number < len(right):
-            assert one["label"] == trees.predicted[k]
-        assert one["type_names"] == ["ear", "type 1"]
-        assert np.array_equal(one["tree"].in_tree[0], trees.in_tree[k])
-        lengths = rem.tree_lengths(model, images[[k]], trees[k : k + 1])[0]
-        np.testing.assert_allclose(one["lengths"], lengths, atol=1e-5)
+            assert explained.labels[number] == trees.predicted[k]
+        own = explained.trees.in_tree[number]
+        np.testing.assert_array_equal(own, trees.in_tree[k])
     expected = rem.part_pictures(images, trees)
     np.testing.assert_allclose(folder.parts(), expected, atol=SUMS)
     flat = SMALL_NETWORKS["multilayer_capsnet"]()

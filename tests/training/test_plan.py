@@ -89,7 +89,6 @@ def test_settings_are_read_as_they_were_or_refused():
         ("learning_rate", float("nan"), "learning_rate: 'nan'"),
         ("validation", 0.9, "validation: '0.9'"),
         ("pruning", "everything", "pruning is 'everything'"),
-        ("levels", [11, 300], "levels: '300'"),
         ("decoder", True, "decoder is True"),
         ("rem", "yes", "rem is 'yes'"),
     ):
@@ -135,11 +134,6 @@ sys.exit(status)
         ("training/tables.py nowhere --to file", "is no finished run"),
         ("training/pretrained.py --help", ""),
         ("training/pretrained.py nowhere", "[Errno 2] No such file"),
-        ("experiments/run.py --help", ""),
-        ("experiments/run.py table_99", "invalid choice: 'table_99'"),
-        ("experiments/run.py table_9 --data-dir nowhere", "is not a folder"),
-        ("experiments/run.py --tables nowhere", "no folder of --tables has an"),
-        ("experiments/run.py", "give one of: an experiment, --tables"),
         ("benchmarks/run.py --help", ""),
         ("benchmarks/run.py --only speed", "invalid choice: 'speed'"),
         # An example for machines without tfcaps, with NumPy.

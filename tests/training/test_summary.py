@@ -39,7 +39,6 @@ USED = Faithfulness(
     empty_trees=0.0,
     class_share=0.5,
     stability=None,
-    silent_capsules={},
     samples=100,
 )
 _FILLS = ("blur", "grey", "other")

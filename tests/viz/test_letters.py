@@ -5,8 +5,8 @@ import pytest
 from matplotlib import rcParams
 from matplotlib.text import Text
 
-from tests.viz.test_named_tree import BLUEPRINT, IMAGE, KNOWN, LENGTHS, TREE
-from tests.viz.test_tree_fields import FIELDS, tree_of
+from tests.viz.test_named_tree import NAMED, draw
+from tests.viz.test_tree_fields import explained
 from tfcaps import rem, viz
 from tfcaps.viz import letters
 from tfcaps.viz.drawing import with_our_look
@@ -61,12 +61,10 @@ def test_a_font_that_has_the_letters_is_taken(fonts):
 
     @with_our_look
     def draw():
-        families.extend(
-            [letters.drawable(chr(other)), *rcParams["font.family"]]
-        )
+        families.extend([letters.drawable(other), *rcParams["font.family"]])
 
     draw()
-    assert families[0] == chr(other) and families[1] == letters.FAMILY
+    assert families[0] == other and families[1] == letters.FAMILY
     assert len(families) > 2 and letters._BOXES not in " ".join(families)
     assert any(other in has[name] for name in families[2:])
 
@@ -76,34 +74,22 @@ NAMES = ["5$_$10", "a\n$\\frac$", "", "x" * 300, "50% $", "_{^}$", "~ \\ $$ #"]
 
 def drawings():
     """Draws each figure with names that are hard to draw."""
-    trees, fields = tree_of([2, 7], [0.9, 0.8], FIELDS)
     dictionary = rem.CouplingDictionary(3)
     dictionary.update(np.array([[10, 0, 3], [0, 10, 3]]), np.array([0, 1]))
     tree = rem.ParseTree(
         (np.ones(4), np.ones(3)), (0, 1, 2), (np.full((4, 3), 0.9),)
     )
     called = {"class_names": NAMES}
-    yield viz.named_tree(
-        IMAGE,
-        TREE,
-        LENGTHS,
-        type_names=NAMES,
-        blueprint=BLUEPRINT,
-        parts=KNOWN,
-        name=NAMES[0],
-        label=1,
-        **called,
-    )
+    named = {**NAMED, "class_names": NAMES, "type_names": NAMES}
+    yield draw(**named, name=NAMES[0])
     images = np.zeros((1, 6, 6, 1))
-    yield viz.tree_fields(images, trees, fields, titles=NAMES[:1], **called)
+    why = explained([2, 7], [0.9, 0.8], **called)
+    yield viz.tree_fields(why, titles=NAMES[:1])
     yield viz.parse_tree(dict.fromkeys(NAMES, tree), **called)
     yield viz.keys_per_class({NAMES[0]: dictionary}, **called)
-    yield viz.coupling_histograms({NAMES[0]: dictionary}, 11, **called)
-    many = rem.CouplingDictionary(3)
-    many.update(np.zeros((2, 60), int), np.array([0, 1]))
-    yield viz.coupling_histograms({NAMES[0]: many}, 11, **called)
     yield viz.most_frequent_trees(dictionary, 11, **called)
-    maps = {NAMES[1]: np.zeros((1, 6, 6))}
+    shown = {"lengths": np.eye(3)[:1], "classes": [0]}
+    maps = {NAMES[1]: {**shown, "saliency": np.zeros((1, 6, 6))}}
     yield viz.saliency(images, maps, labels=[1], **called)
     rows = [
         {"model": NAMES[0], "epoch": k, "entropy_bits": 1.0} for k in (0, 1)

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from matplotlib.text import Text
 
+from tests.refusals import assert_refused
 from tfcaps import viz
-from tfcaps.rem import Trees
+from tfcaps.rem import Explanation, Trees
 
 NAMES = ["wheel", "door", "roof"]
 CLASSES = ["red car", "blue car"]
@@ -45,18 +46,33 @@ TREE = tree_of(
 )
 
 
+def explanation(tree=TREE, lengths=LENGTHS, image=IMAGE, aspect=1, **known):
+    """Returns the explanation of one image."""
+    rows, columns = image.shape[:2]
+    record = {"height": rows * aspect, "width": columns}
+    lengths = np.array([lengths])
+    return Explanation(image[None], tree, lengths, [record], None, **known)
+
+
+def draw(*args, name="this image", **known):
+    return viz.named_tree(explanation(*args, **known), name=name)
+
+
+NAMED = {
+    "class_names": CLASSES,
+    "type_names": NAMES,
+    "blueprints": np.stack([BLUEPRINT] * 2),
+    "parts": KNOWN,
+    "labels": [0],
+}
+
+
+UNKNOWN = ("blueprints", "parts")
+
+
 @pytest.fixture(scope="module")
 def drawn():
-    return viz.named_tree(
-        IMAGE,
-        TREE,
-        LENGTHS,
-        class_names=CLASSES,
-        type_names=NAMES,
-        blueprint=BLUEPRINT,
-        parts=KNOWN,
-        label=0,
-    )
+    return draw(**NAMED)
 
 
 def texts(drawing):
@@ -109,7 +125,7 @@ def test_blueprint_and_dictionary_have_what_is_known(drawn):
 def test_types_of_the_tree_come_first():
     many = np.random.default_rng(2).random((40, 4, 3, 3, 3))
     tree = tree_of([[4, 4], [9, 9], [2, 2]], [39, 7, 20], [1, 1, 0])
-    drawing = viz.named_tree(IMAGE, tree, LENGTHS, parts=many)
+    drawing = draw(tree, parts=many)
     labels = [panel.get_xlabel() for panel in drawing.axes[1:13]]
     assert labels[:3] == ["type 7", "type 39", "type 0"]
     heads = [text.get_text() for text in drawing.findobj(Text)]
@@ -120,7 +136,7 @@ def test_a_length_is_said_to_be_what_it_is(drawn):
     told = " ".join(texts(drawn)[1].split())
     assert "length is 0.90, a margin of 0.80 to the next class, red car" in told
     assert "the share of its parts that are where it looks for them," in told
-    drawing = viz.named_tree(IMAGE, TREE, LENGTHS, name="a\n$_$.jpg", aspect=2)
+    drawing = draw(name="a\n$_$.jpg", aspect=2)
     head, told = texts(drawing)[:2]
     assert head == "The network names a $_$.jpg: 1"
     told = " ".join(told.split())
@@ -128,10 +144,8 @@ def test_a_length_is_said_to_be_what_it_is(drawn):
     box = drawing.axes[0].get_window_extent()
     assert box.height == pytest.approx(2 * box.width, rel=0.01)
     # Nothing is known of its parts, so nothing stands beside it.
-    nothing = np.full_like(KNOWN, np.nan), np.full_like(BLUEPRINT, np.nan)
-    empty = viz.named_tree(
-        IMAGE, TREE, LENGTHS, parts=nothing[0], blueprint=nothing[1]
-    )
+    nothing = {name: np.full_like(NAMED[name], np.nan) for name in UNKNOWN}
+    empty = draw(**nothing)
     assert len(empty.axes) == 1 + 6
 
 
@@ -145,12 +159,12 @@ def test_it_is_said_whether_the_class_needs_its_tree(drawn):
         (0.0, 0.0): "no answer",
     }.items():
         given = [LENGTHS[0], without, LENGTHS[2]]
-        drawing = viz.named_tree(IMAGE, tree_of([[5, 5]], [0], [1]), given)
+        drawing = draw(tree_of([[5, 5]], [0], [1]), given)
         assert told in texts(drawing)
 
 
 def test_without_blueprint_and_names_lines_lead_to_the_class(rng):
-    drawing = viz.named_tree(rng.random((30, 20, 3)), TREE, LENGTHS)
+    drawing = draw(image=rng.random((30, 20, 3)))
     written = texts(drawing)
     assert {"type 0", "type 1", "type 2,\nnot part of it"} <= {*written}
     assert drawing.axes[0].texts[0].get_text() == "1"
@@ -158,19 +172,8 @@ def test_without_blueprint_and_names_lines_lead_to_the_class(rng):
     assert not any("looks for" in text for text in written)
 
 
-@pytest.mark.parametrize(
-    ("tree", "lengths", "names", "message"),
-    [
-        (TREE[:0], LENGTHS, None, "`tree` must be of one image"),
-        (
-            tree_of([[np.nan] * 2], [0], [1]), LENGTHS, None,
-            "no places to draw",
-        ),
-        (TREE, LENGTHS[:2], None, r"the shape \(3, 2\)"),
-        (TREE, LENGTHS, NAMES[:2], "`type_names` must have 3 names"),
-    ],
-    ids=["none", "no places", "lengths", "names"],
-)  # fmt: skip
-def test_mistakes_are_named(tree, lengths, names, message):
-    with pytest.raises(ValueError, match=message):
-        viz.named_tree(IMAGE, tree, lengths, type_names=names)
+def test_mistakes_are_named():
+    nowhere = tree_of([[np.nan] * 2], [0], [1])
+    assert_refused(lambda: draw(nowhere), "no places to draw")
+    said = "`type_names` must have 3 names"
+    assert_refused(lambda: draw(type_names=NAMES[:2]), said)

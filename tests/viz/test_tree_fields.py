@@ -6,8 +6,9 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
 from tests.networks import draw_weights, images_of, tiny_capsnet
+from tests.refusals import assert_refused
 from tfcaps import rem, viz
-from tfcaps.rem import ReceptiveFields, Trees
+from tfcaps.rem import Explanation, ReceptiveFields, Trees
 from tfcaps.viz.drawing import colour
 
 NAMES = ["ant", "bee", "cat"]
@@ -32,8 +33,8 @@ FIELDS.centres[1, 1] = 5.0
 WHOLE = fields_of([[0, 0, 6, 6]] * 8)
 
 
-def tree_of(children, couplings, fields=FIELDS):
-    """Returns the arguments of a figure of one tree, of the second class."""
+def explained(children, couplings, fields=FIELDS, **known):
+    """Returns the explanation of an image of the second class."""
     count, j = len(fields.boxes), 1
     towards, activations = np.zeros((2, 1, count), np.float32)
     towards[0, children] = couplings
@@ -49,11 +50,12 @@ def tree_of(children, couplings, fields=FIELDS):
         types=np.arange(count) % fields.grid[2],
         places=np.zeros((1, count, 2)),
     )
-    return trees, fields
+    record = {"height": 6, "width": 6}
+    return Explanation(IMAGE, trees, None, [record], fields, **known)
 
 
-def drawn(*tree, images=IMAGE, **settings):
-    return viz.tree_fields(images, *tree_of(*tree), **settings).axes
+def drawn(*tree, most=8, **known):
+    return viz.tree_fields(explained(*tree, **known), most=most).axes
 
 
 def outlines(panel):
@@ -68,10 +70,8 @@ def test_trees_of_a_network_are_drawn_the_strongest_first():
     model = tiny_capsnet(primary_types=3)
     draw_weights(model, 0, class_caps=3.0)
     images = images_of(model, 4)
-    trees, fields = rem.trees(model, images), rem.receptive_fields(model)
-    panels = viz.tree_fields(
-        images, trees, fields, titles=[*"abcd"], most=12
-    ).axes
+    why = rem.explain(model, images)
+    trees, panels = why.trees, viz.tree_fields(why, [*"abcd"], most=12).axes
     assert [panel.get_title("left") for panel in panels[1::2]] == [*"abcd"]
     for k, panel in enumerate(panels[1::2]):
         strength = trees.towards[k] * trees.activations[k]
@@ -132,16 +132,12 @@ def test_a_tree_without_children_says_so():
 
 
 @pytest.mark.parametrize(
-    ("count", "settings", "message"),
+    ("settings", "said"),
     [
-        (2, {}, "2 images, 1 trees"),
-        (0, {}, "0 images, 1 trees"),
-        (1, {"most": 0}, "at least 1. Received: most=0"),
-        (1, {"titles": ["a", "b"]}, "1 images, 1 trees, 2 titles"),
+        ({"most": 0}, "`most`"),
+        ({"titles": ["a", "b"]}, "1 images, 2 titles"),
     ],
 )
-def test_mistakes_are_explained(count, settings, message):
-    tree, fields = tree_of([2], [0.9])
-    given = {"trees": tree, "fields": fields, **settings}
-    with pytest.raises(ValueError, match=message):
-        viz.tree_fields(np.zeros((count, 6, 6, 1)), **given)
+def test_mistakes_are_explained(settings, said):
+    why = explained([2], [0.9])
+    assert_refused(lambda: viz.tree_fields(why, **settings), said)

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from tfcaps.layers.primary_caps import PrimaryCaps
+from tfcaps.layers.units import LayerUnits, channels_read
 from tfcaps.ops import Tensor
 
 
@@ -96,6 +97,16 @@ class CapsuleConv2D(PrimaryCaps):
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return super().compute_output_shape(_merged(input_shape))
+
+    def inner_layers(self, input_shape: Any) -> list[Any]:
+        return super().inner_layers(_merged(input_shape))
+
+    def layer_units(self, input_shapes: Any) -> LayerUnits | None:
+        units = super().layer_units(input_shapes)
+        if units is None or self.depthwise:
+            return None
+        read = channels_read(self.conv, input_shapes[0][-1])
+        return units._replace(read=read)
 
 
 def _merged(shape: Any) -> tuple[Any, ...]:

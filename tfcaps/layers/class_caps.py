@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from tfcaps.layers.routed import RoutedCaps, child_activations
+from tfcaps.layers.units import LayerUnits
 from tfcaps.ops import Tensor, check_positive, class_targets
 from tfcaps.routing.factored_votes import Block, materialize_votes
 from tfcaps.routing.votes import Votes
@@ -217,6 +218,23 @@ class ClassCaps(RoutedCaps):
     def can_be_silent(self) -> bool:
         """True if a child whose matrices are zero moves no parent."""
         return self.routing.ignores_silent and not self.coordinates
+
+    @property
+    def receptive_windows(self) -> list[Any]:
+        return [None]
+
+    def multiply_adds(self, input_shape: Any) -> int:
+        children = math.prod(self.children_shape(input_shape))
+        return self._routed_multiply_adds(children, input_shape[-1])
+
+    def layer_units(self, input_shapes: Any) -> LayerUnits | None:
+        grid = self.children_shape(input_shapes[0])
+        types = np.arange(math.prod(grid)) % grid[-1]
+        # A matrix that all children share is nobody's.
+        axis = None if self.share == "all" else 0
+        return self._units(
+            input_shapes, "num_capsules", types, axis, self.can_be_silent
+        )
 
     def _check_input_shape(self, input_shape: Any) -> None:
         shape = tuple(input_shape)

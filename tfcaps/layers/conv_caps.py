@@ -4,11 +4,14 @@ import math
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from tfcaps.layers.routed import RoutedCaps
+from tfcaps.layers.units import LayerUnits
 from tfcaps.layers.windows import Windows, WindowVotes, as_pair
 from tfcaps.ops import Tensor, check_positive
+from tfcaps.routing import EMRouting
 from tfcaps.routing.factored_votes import Block, materialize_votes
 from tfcaps.routing.votes import Votes
 
@@ -129,6 +132,32 @@ class ConvCaps(RoutedCaps):
     def _materialized(self, blocks: list[Block], input_shape: Any) -> Votes:
         windows = self._windows(input_shape)
         return WindowVotes(materialize_votes(blocks), windows, input_shape[-2])
+
+    @property
+    def receptive_windows(self) -> list[Any]:
+        windows: list[Any] = [(self.kernel_size, self.strides, self.padding)]
+        if isinstance(self.routing, EMRouting):
+            # Each further iteration looks at all windows that share a child.
+            sides = zip(self.kernel_size, self.strides, strict=True)
+            reach = tuple(2 * ((k - 1) // step) + 1 for k, step in sides)
+            windows += [(reach, 1, "same")] * (self.routing.iterations - 1)
+        return windows
+
+    def multiply_adds(self, input_shape: Any) -> int:
+        windows = math.prod(self._windows(input_shape).shape)
+        children = math.prod((*self.kernel_size, input_shape[-2]))
+        each = self._routed_multiply_adds(children, input_shape[-1])
+        return windows * each
+
+    def layer_units(self, input_shapes: Any) -> LayerUnits | None:
+        types = np.arange(input_shapes[0][3])
+        return self._units(
+            input_shapes,
+            "num_types",
+            np.tile(types, math.prod(self.kernel_size)),
+            2,
+            self.routing.ignores_silent,
+        )
 
     def get_config(self) -> dict[str, Any]:
         own = ("num_types", "kernel_size", "strides", "padding")

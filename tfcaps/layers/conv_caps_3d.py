@@ -1,13 +1,16 @@
 """The 3-D convolutional capsule layer of DeepCaps."""
 
+import math
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from tfcaps import routing as routings
 from tfcaps.layers.old_configs import without
-from tfcaps.layers.routed import select_outputs
+from tfcaps.layers.routed import select_outputs, settings_of_parents
+from tfcaps.layers.units import LayerUnits, Slice, channels_of
 from tfcaps.ops import Tensor, check_positive, squash
 from tfcaps.routing import DynamicRouting, execution
 from tfcaps.routing.votes import Votes
@@ -199,6 +202,39 @@ class ConvCaps3D(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return (*input_shape[:3], self.num_types, self.dim)
+
+    @property
+    def receptive_windows(self) -> list[Any]:
+        return [None]  # parents at all positions compete for a child
+
+    def inner_layers(self, input_shape: Any) -> list[Any]:
+        batch, rows, columns, types, components = input_shape
+        depth = (batch, rows, columns, self.depth or components)
+        return [(self.conv, depth)] * types
+
+    def multiply_adds(self, input_shape: Any) -> int:
+        shape = self.compute_output_shape(input_shape)
+        votes = input_shape[3] * math.prod(shape[1:])
+        return votes * self.routing.vote_passes
+
+    def layer_units(self, input_shapes: Any) -> LayerUnits | None:
+        # All types of children share the kernel: one that votes zero is 0.
+        if not self.routing.ignores_silent or self.bias_kind == "votes":
+            return None
+        leave = hasattr(self.routing, "silent_parents")
+        _, rows, columns, *_ = self.compute_output_shape(input_shapes[0])
+        made = channels_of(self.conv, self.dim)
+        if self.bias is not None:
+            made.append(Slice(self.bias, 0, np.arange(self.num_types)))
+        return LayerUnits(
+            made,
+            settings=settings_of_parents(
+                self.routing, "num_types", rows * columns
+            ),
+            stay=not leave,
+            compete=True,
+            zero=leave,
+        )
 
     def get_config(self) -> dict[str, Any]:
         return {

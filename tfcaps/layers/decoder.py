@@ -140,6 +140,11 @@ class Decoder(keras.layers.Layer):
         images = ops.cast(self.network(vectors), self.compute_dtype)
         return ops.reshape(images, (-1, *self.image_shape))
 
+    def inner_layers(self, input_shape: Any) -> list[Any]:
+        _, classes, dim = input_shape
+        features = dim if self.class_independent else classes * dim
+        return [(self.network, (1, features))]
+
     def perturbed(self, poses: Tensor, offsets: Any) -> Any:
         """Decodes a sample with one component of its longest pose moved.
 

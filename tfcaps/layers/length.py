@@ -30,3 +30,7 @@ class Length(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return tuple(input_shape[:-1])
+
+    @property
+    def receptive_windows(self) -> list[Any]:
+        return []

@@ -6,6 +6,12 @@ import keras
 from keras import ops
 
 from tfcaps.layers.feature_map import FeatureMapLayer
+from tfcaps.layers.units import (
+    LayerUnits,
+    channels_of,
+    channels_read,
+    count_as,
+)
 from tfcaps.ops import SQUASHES, Tensor, check_positive, check_squash
 
 _SETTINGS = (
@@ -138,6 +144,28 @@ class PrimaryCaps(FeatureMapLayer):
     def compute_output_shape(self, input_shape: Any) -> Any:
         *batch_and_map, _ = self.conv.compute_output_shape(input_shape)
         return (*batch_and_map, self.num_types, self.dim)
+
+    @property
+    def receptive_windows(self) -> list[Any]:
+        return [(self.kernel_size, self.strides, self.padding)]
+
+    def inner_layers(self, input_shape: Any) -> list[Any]:
+        return [(self.conv, input_shape)]
+
+    def layer_units(self, input_shapes: Any) -> LayerUnits | None:
+        if not self.depthwise:
+            return LayerUnits(
+                channels_of(self.conv, self.dim),
+                channels_read(self.conv),
+                count_as("num_types"),
+            )
+        # Each channel becomes one component.
+        return LayerUnits(
+            channels_of(self.conv, self.dim, axis=2),
+            settings=count_as("num_types"),
+            sources=lambda x: [x[0][k :: self.dim] for k in range(self.dim)],
+            zero=not self.use_bias,
+        )
 
     def get_config(self) -> dict[str, Any]:
         own = {name: getattr(self, name) for name in _SETTINGS}

@@ -7,7 +7,16 @@ from keras import ops
 
 from tfcaps.layers.feature_map import FeatureMapLayer
 from tfcaps.layers.old_configs import without
+from tfcaps.layers.units import (
+    LayerUnits,
+    channels_of,
+    channels_read,
+    count_as,
+)
 from tfcaps.ops import Tensor, check_positive
+
+# The bias of an activation that is 0 whatever the image, even in float64.
+_NEVER = -1e4
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -92,6 +101,24 @@ class PrimaryMatrixCaps(FeatureMapLayer):
     def compute_output_shape(self, input_shape: Any) -> Any:
         *grid, _ = self.pose_conv.compute_output_shape(input_shape)
         return (*grid, self.num_types, self.dim), (*grid, self.num_types)
+
+    @property
+    def receptive_windows(self) -> list[Any]:
+        return []
+
+    def inner_layers(self, input_shape: Any) -> list[Any]:
+        convs = self.pose_conv, self.activation_conv
+        return [(conv, input_shape) for conv in convs]
+
+    def layer_units(self, input_shapes: Any) -> LayerUnits:
+        poses, active = self.pose_conv, self.activation_conv
+        return LayerUnits(
+            channels_of(poses, self.dim) + channels_of(active, 1, fill=_NEVER),
+            channels_read(poses) + channels_read(active),
+            count_as("num_types"),
+            outputs=2,
+            active=(0, 1),
+        )
 
     def get_config(self) -> dict[str, Any]:
         config = {"num_types": self.num_types, "dim": self.dim}

@@ -1,6 +1,7 @@
 """Base of the routed layers with matrices: weights, votes, return values."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -9,6 +10,7 @@ from keras import ops
 
 from tfcaps import routing as routings
 from tfcaps.layers.old_configs import without
+from tfcaps.layers.units import Ids, LayerUnits, Mask, Slice
 from tfcaps.ops import Tensor, length
 from tfcaps.routing import execution
 from tfcaps.routing.factored_votes import (
@@ -54,23 +56,6 @@ class RoutedCaps(keras.layers.Layer):
                 "`dim` of matrix capsules must be a square, such as 16 for 4x4."
                 f" Received: dim={dim}."
             )
-
-    # What `tfcaps.graphs.is_routed` says.
-
-    @property
-    def tree_threshold(self) -> float:
-        """The coupling that a child must exceed to be in a tree."""
-        return self.routing.tree_threshold(self._num_parents)
-
-    @property
-    def levels(self) -> int | None:
-        """Levels that couplings are rounded to, if they are."""
-        return self.routing.levels
-
-    @property
-    def mode(self) -> str:
-        """Of which kind the levels are."""
-        return self.routing.mode
 
     def _add_weights(
         self, matrices: tuple[int, ...], child_dim: int, children: int
@@ -228,6 +213,58 @@ class RoutedCaps(keras.layers.Layer):
         del input_shape
         return Votes(materialize_votes(blocks), parents_first=True)
 
+    def _routed_multiply_adds(self, children: int, components: int) -> int:
+        """Counts the products of votes, and of the passes over them."""
+        rows = math.isqrt(self.dim) if self.matrix else 1
+        passes = components // rows + self.routing.vote_passes
+        return children * self._num_parents * self.dim * passes
+
+    def _units(
+        self,
+        input_shapes: Any,
+        setting: str,
+        types: Ids,
+        axis: int | None,
+        ignores_silent: bool,
+    ) -> LayerUnits | None:
+        """Returns what `units` of a layer does.
+
+        `types` are those of all children of a parent, `axis` is theirs of the
+        transformation, `None` if they share it.
+        """
+        routing: Any = self.routing
+        shape, *others = input_shapes
+        active = routing.explicit_activations
+        known = len(shape) == 5 if active else ignores_silent
+        if not known or others != [shape[:-1]] * active:
+            return None
+        weight, parents = self.transformation, np.arange(self._num_parents)
+        made = [Slice(weight, len(weight.shape) - 3, parents)]
+        read = []
+        if axis is not None:
+            read.append(Slice(weight, axis, types[: weight.shape[axis]]))
+        marks = routing.weights(-1, -2, -3)
+        for name in self._routing_weights:
+            mark, variable = marks[name], getattr(self, name)
+            if -2 in mark.shape:
+                at = mark.shape.index(-2)
+                fill = routing.absent if name == "beta_a" else 0.0
+                counts = not mark.per_child
+                made.append(Slice(variable, at, parents, fill, counts))
+            if mark.per_child:
+                read.append(Slice(variable, 0, types, counts=False))
+        leave = active or hasattr(routing, "silent_parents")
+        return LayerUnits(
+            made,
+            read,
+            settings_of_parents(routing, setting),
+            outputs=1 + active,
+            stay=not leave,
+            compete=True,
+            zero=leave,
+            active=(int(active), int(active)),
+        )
+
     def get_config(self) -> dict[str, Any]:
         config = {
             "dim": self.dim,
@@ -280,3 +317,28 @@ def select_outputs(
     if return_couplings:
         outputs.append(couplings)
     return tuple(outputs) if outputs[1:] else poses
+
+
+def settings_of_parents(
+    routing: Any, name: str, places: int = 1
+) -> Callable[[Mask], dict[str, Any]]:
+    """Returns `LayerUnits.settings` of a layer whose units are parents.
+
+    Those that are left out still compete, as the routing's `silent_parents`,
+    but those of activations of their own, which are absent. Each is a parent at
+    so many places.
+    """
+
+    def settings(left: Mask) -> dict[str, Any]:
+        changes: dict[str, Any] = {name: int(left.sum())}
+        if not left.all() and not routing.explicit_activations:
+            config = routings.serialize(routing)
+            more = places * int((~left).sum())
+            config["config"] = {
+                **config["config"],
+                "silent_parents": routing.silent_parents + more,
+            }
+            changes["routing"] = config
+        return changes
+
+    return settings

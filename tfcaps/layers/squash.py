@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 
+from tfcaps.layers.units import LayerUnits
 from tfcaps.ops import SQUASHES, Tensor, check_squash
 
 
@@ -42,6 +43,15 @@ class Squash(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return tuple(input_shape)
+
+    @property
+    def receptive_windows(self) -> list[Any]:
+        return []
+
+    def layer_units(self, input_shapes: Any) -> LayerUnits | None:
+        if len(input_shapes[0]) != 5:
+            return None  # channels of a map are components of one capsule
+        return LayerUnits(sources=lambda x: x)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "squash": self.squash}

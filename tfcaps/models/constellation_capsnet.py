@@ -32,7 +32,6 @@ def constellation_capsnet(
     window: int | None = None,
     max_of_type: int = 1,
     max_parts: int | None = None,
-    repulsion: float = 0.1,
     width: float | None = None,
     epsilon: float = 0.02,
     name: str = "constellation_capsnet",
@@ -72,8 +71,6 @@ def constellation_capsnet(
             to `1`.
         max_parts: Int or `None`. Most parts of a class, see
             `ConstellationCaps`. Defaults to `None`.
-        repulsion: Float. See `ConstellationCaps`; 0 on a backbone. Defaults to
-            `0.1`.
         width: Float. How far parts may stand from their place, in pixels, see
             `ConstellationCaps`. Defaults to 2, or to 0.3 of the image on a
             backbone.
@@ -96,7 +93,7 @@ def constellation_capsnet(
         offset: tuple[float, ...] = (step / 2 - 0.5,) * 2
         window = window or 2 * (count // 4) + 1
         num_types = num_types or _TYPES_OF_CLASS * num_classes
-        repulsion, width = 0.0, width or _TOLERANCE * side
+        width = width or _TOLERANCE * side
         if num_types < num_classes:
             raise ValueError(
                 "`num_types` must be at least as many as the classes, "
@@ -136,7 +133,6 @@ def constellation_capsnet(
         num_classes,
         width,
         epsilon,
-        repulsion=repulsion,
         shared=backbone is None,
         max_of_type=max_of_type,
         max_parts=max_parts,

@@ -9,18 +9,17 @@ import keras
 import numpy as np
 from keras import ops
 
+from tfcaps.layers.old_configs import without
 from tfcaps.layers.routed import child_activations
 from tfcaps.ops import (
     Tensor,
-    check_levels,
-    check_mode,
     check_positive,
+    check_quantizer,
     dequantize,
     longest,
     quantize,
     softmax,
 )
-from tfcaps.parts.former import without_former
 from tfcaps.parts.part_caps import centres
 from tfcaps.routing.loop import is_unrolled
 
@@ -37,8 +36,8 @@ _LOG_WIDTHS = (-10.0, 10.0)
 # Pixels, and where types are not shared the share of an image, by which types
 # deviate from the middle of their class before training.
 _SPREAD, _WIDE_SPREAD = 2.0, 0.15
-# Pixels that types of a class are to be apart.
-_APART = 6.0
+# Pixels that types of a class are to be apart, and the weight of that.
+_APART, _REPULSION = 6.0, 0.1
 
 
 class _Slots(NamedTuple):
@@ -104,12 +103,11 @@ class ConstellationCaps(keras.layers.Layer):
             Defaults to `0.02`.
         stride: Float. As in `PartCaps`. Defaults to `1`.
         offset: As in `PartCaps`. Defaults to `(0, 0)`.
-        repulsion: Float. Weight of a penalty that keeps the types of a class
-            six pixels apart. Defaults to `0`.
-        shared: Bool. Classes share the types, and have one child of each.
-            Otherwise type `t` is of class `t mod num_capsules` alone, which has
-            all its children near by: none that is left out can then take the
-            place of one. Defaults to `True`.
+        shared: Bool. Classes share the types, and have one child of each; a
+            small penalty keeps the types of a class six pixels apart. If not,
+            type `t` is of class `t mod num_capsules` alone, which has all its
+            children near by: none that is left out can take the place of one.
+            Defaults to `True`.
         max_of_type: Int. How many parts of one type a class may have. Row `k *
             t + type` of `blueprint` and `slots` is of the `k`-th of them, from
             0 on. Defaults to `1`.
@@ -161,9 +159,6 @@ class ConstellationCaps(keras.layers.Layer):
           (constellations of capsules)
     """
 
-    # Above it, more of a child belongs to a parent than to nobody.
-    tree_threshold = 0.5
-
     def __init__(
         self,
         num_capsules: int,
@@ -171,7 +166,6 @@ class ConstellationCaps(keras.layers.Layer):
         epsilon: float = 0.02,
         stride: float = 1.0,
         offset: tuple[float, float] = (0.0, 0.0),
-        repulsion: float = 0.0,
         shared: bool = True,
         max_of_type: int = 1,
         max_parts: int | None = None,
@@ -182,19 +176,13 @@ class ConstellationCaps(keras.layers.Layer):
         check_positive(num_capsules=num_capsules, max_of_type=max_of_type)
         if max_parts is not None:
             check_positive(max_parts=max_parts)
-        if levels is not None:
-            check_levels(levels)
-        for name, value, is_right in (
-            ("width", width, width > 0),
-            ("epsilon", epsilon, 0 < epsilon < 1),
-            ("stride", stride, stride > 0),
-            ("repulsion", repulsion, repulsion >= 0),
-        ):
-            if not is_right:
-                wanted = {"epsilon": "above 0 and below 1"}.get(name, "above 0")
-                raise ValueError(
-                    f"`{name}` must be {wanted}. Received: {name}={value}."
-                )
+        check_quantizer(2 if levels is None else levels, mode)
+        if not (width > 0 and stride > 0 and 0 < epsilon < 1):
+            raise ValueError(
+                "`width` and `stride` must be above 0, and `epsilon` between 0 "
+                f"and 1. Received: width={width}, stride={stride}, "
+                f"epsilon={epsilon}."
+            )
         # Places are float32 whatever the policy: half a pixel is much.
         kwargs.setdefault("autocast", False)
         super().__init__(**kwargs)
@@ -203,12 +191,11 @@ class ConstellationCaps(keras.layers.Layer):
         self.epsilon = float(epsilon)
         self.stride = float(stride)
         self.offset = tuple(float(pixel) for pixel in offset)
-        self.repulsion = float(repulsion)
         self.shared = shared
         self.max_of_type = max_of_type
         self.max_parts = max_parts
         self.levels = levels
-        self.mode = check_mode(mode)
+        self.mode = mode
 
     def build(self, input_shape: Any) -> None:
         shape = tuple(input_shape)
@@ -226,7 +213,7 @@ class ConstellationCaps(keras.layers.Layer):
         self.blueprint = self.add_weight(
             shape=(slots, self.num_capsules, 2),
             initializer=keras.initializers.RandomNormal(stddev=spread),
-            regularizer=self._repulsion_of if self.repulsion else None,
+            regularizer=self._repulsion if self.shared else None,
             autocast=False,
             name="blueprint",
         )
@@ -494,7 +481,7 @@ class ConstellationCaps(keras.layers.Layer):
             )
         return ops.cast(child_activations(inputs, activations), "float32")
 
-    def _repulsion_of(self, blueprint: Tensor) -> Tensor:
+    def _repulsion(self, blueprint: Tensor) -> Tensor:
         """Returns the penalty of types of a class that stand at one place."""
         places = blueprint * self.side
         slots, parents, _ = places.shape
@@ -504,9 +491,13 @@ class ConstellationCaps(keras.layers.Layer):
         both = ops.expand_dims(self.slots, 1) * ops.expand_dims(self.slots, 0)
         others = ops.expand_dims(1.0 - np.eye(slots, dtype="float32"), -1)
         total = ops.sum(near * both * others)
-        return self.repulsion * total / (slots * parents)
+        return _REPULSION * total / (slots * parents)
 
     # ------------------------------------------- what `tfcaps.rem` asks for
+
+    def tree_threshold(self, parents: int) -> float:
+        """Returns one half: more of a child belongs to a class than not."""
+        return 0.5
 
     def children_shape(self, input_shape: Any) -> tuple[int, ...]:
         """Returns rows, columns and types of the children."""
@@ -526,6 +517,10 @@ class ConstellationCaps(keras.layers.Layer):
         votes = ops.any(slots != 0, axis=(0, 2))
         present = ops.where(votes, present, 0.0)
         return ops.reshape(present, (-1, math.prod(inputs.shape[1:-1])))
+
+    @property
+    def receptive_windows(self) -> list[Any]:
+        return [None]
 
     def multiply_adds(self, input_shape: Any) -> int:
         """Counts the search for the best places, and the passes over votes."""
@@ -564,7 +559,6 @@ class ConstellationCaps(keras.layers.Layer):
             "epsilon": self.epsilon,
             "stride": self.stride,
             "offset": self.offset,
-            "repulsion": self.repulsion,
             "shared": self.shared,
             "max_of_type": self.max_of_type,
             "max_parts": self.max_parts,
@@ -576,16 +570,13 @@ class ConstellationCaps(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
         if "routing" in config:  # of version 0.3
-            routing = config["routing"]["config"]
+            config = {**config, **config["routing"]["config"]}
             only = {"steps": _STEPS, "orphan": _ORPHAN, "several": False}
             only["exclusive"] = config.get("shared", True)
-            routing = without_former(cls, routing, only, "types")
-            config = without_former(
-                cls, config, {}, "routing", "spread", "apart"
-            )
+            gone = "routing", "types", "spread", "apart", "repulsion"
+            config = without(config, *gone, **only)
             names = {"instances": "max_of_type", "parts": "max_parts"}
             names["levels_mode"] = "mode"
-            config |= routing
             config = {names.get(key, key): v for key, v in config.items()}
         return super().from_config(config)
 

@@ -48,7 +48,7 @@ class HardenParts(keras.callbacks.Callback):
     """Makes the competition of places hard at the end of a training.
 
     From then on a place wins all of its window in training, as it does at
-    inference; see `tfcaps.layers.PartCaps`.
+    inference; see `tfcaps.parts.PartCaps`.
 
     Args:
         share: Float in [0, 1]. The share of the epochs. Defaults to `0.35`.
@@ -94,13 +94,14 @@ class BlueprintEstimation(HardenParts):
     `widths[0]` to `widths[1]` during three fifths of the epochs, and makes the
     competition of places hard for the share `hard` of them at the end.
 
-    `tfcaps.models.constellation_capsnet(...).fit(images, labels)` does all that
-    by itself. Give it this callback to choose the settings.
+    `fit` of a `tfcaps.parts.ConstellationModel` does all that by itself. Give
+    it this callback to choose the settings. If no type is active in any of the
+    images, it says so when training ends.
 
     Args:
-        images: Training images `[n, h, w, c]`, as the model takes them: an
-            array, or what gives one for an array of indices. Defaults to
-            `None`, those that `fit` is given.
+        images: Training images `[n, h, w, c]`, as the model takes them, or what
+            gives them for an array of indices. Defaults to `None`, those that
+            `fit` is given.
         labels: Their class indices `[n]`. Defaults to `None`.
         epochs: Int. Epochs of the whole training. Defaults to `None`, those of
             `fit`.
@@ -111,8 +112,6 @@ class BlueprintEstimation(HardenParts):
             found, from which on they are one. `None` leaves the types as they
             are. Defaults to `0.5`.
         seed: Int. Seed of what is drawn from arrays. Defaults to `0`.
-
-    If no type is active in any of the images, it says so when training ends.
 
     Raises:
         ValueError: When training begins, if the model is no
@@ -318,21 +317,6 @@ class BlueprintEstimation(HardenParts):
         pictures = pictures * (fading[:, None] * fading)[..., None]
         return pictures.reshape(len(where), -1)
 
-    def _part_slots(self, t: int, slots: Slots) -> None:
-        """Gives a type that was split those slots that are of its kind."""
-        layer = self._classes
-        shifts = np.array(ops.convert_to_numpy(layer.shifts))
-        has = np.array(ops.convert_to_numpy(layer.slots))
-        types = len(shifts) // layer.max_of_type
-        has[t::types] = 0.0
-        for j, cell in zip(*slots, strict=True):
-            number = t + types * int(has[t::types, j].sum())
-            if number < len(has):
-                has[number, j] = 1.0
-                shifts[number, j] = layer.stride * cell
-        layer.blueprint.assign(shifts / layer.side)
-        layer.slots.assign(has)
-
     def _keep_spare(self) -> None:
         """Takes back where momentum has carried types that are no more."""
         kernel, bias, templates = self._type_weights()
@@ -365,56 +349,64 @@ class BlueprintEstimation(HardenParts):
             return np.hypot(down[:, None] - place[0], right - place[1])
 
         shifts = np.array(ops.convert_to_numpy(layer.shifts))
-        self._known = np.arange(len(shifts))[:, None] < types
-        self._known = np.tile(self._known, (1, layer.num_capsules))
+        self._is_found = np.zeros(shifts.shape[:2], bool)
+        self._is_found[:types] = True
         for j in np.unique(found.labels):
             had: list[Array] = []  # places of parts that the class has
-            for instance in range(layer.max_of_type):
+            for first in range(0, len(shifts), types):
                 share = shares[j].copy()
                 for place in had:
                     share[away(place) <= _APART] = 0.0
                 # The one that is found most often first, until none is left.
-                while (often := share.max()) > (_LEAST if instance else 0):
-                    row, column, t = np.unravel_index(
-                        share.argmax(), share.shape
-                    )
-                    place = np.array([down[row], right[column]])
-                    number = instance * types + t
-                    self._known[number, j] = True
-                    far = np.linalg.norm(place - shifts[number, j]) > _JUMP
+                while (often := share.max()) > (_LEAST if first else 0):
+                    peak = np.unravel_index(share.argmax(), share.shape)
+                    place = np.array([down[peak[0]], right[peak[1]]])
+                    slot = first + peak[2]
+                    self._is_found[slot, j] = True
+                    far = np.linalg.norm(place - shifts[slot, j]) > _JUMP
                     if far and often > _LEAST_SHARE:
-                        shifts[number, j] = place
+                        shifts[slot, j] = place
                     if often > _LEAST:
                         had.append(place)
                     share[away(place) <= _APART] = 0.0
-                    share[..., t] = 0.0
+                    share[..., peak[2]] = 0.0
         layer.blueprint.assign(shifts / layer.side)
 
     def _keep_slots(self, found: Occurrences) -> None:
         """Leaves a class the types that are found in it often enough."""
         layer = self._classes
-        rows, columns = found.active.shape[1:3]
-        cells = np.moveaxis(np.indices((rows, columns)), 0, -1)
-        grid = layer.offset + layer.stride * cells
+        cells = np.moveaxis(np.indices(found.active.shape[1:3]), 0, -1)
         width = float(np.exp(ops.convert_to_numpy(layer.log_width)))
-        shifts = ops.convert_to_numpy(layer.shifts)
-        sums = np.zeros((len(shifts), layer.num_capsules))
-        for active, cell, label in zip(
-            found.active, found.cells, found.labels, strict=True
-        ):
-            place = layer.offset + layer.stride * cell
-            wanted = place + shifts[:, label]  # [t, 2]
-            apart = np.sum((grid[:, :, None] - wanted) ** 2, axis=-1)
+        shifts = ops.convert_to_numpy(layer.shifts) / layer.stride  # in cells
+        sums = np.zeros(shifts.shape[:2])
+        for active, cell, j in zip(*found, strict=True):
+            wanted = cell + shifts[:, j]  # [s, 2]
+            apart = np.sum((cells[:, :, None] - wanted) ** 2, axis=-1)
             active = np.tile(active, layer.max_of_type)
-            near = active * np.exp(-0.5 * apart / width**2)
-            sums[:, label] += np.minimum(near.sum(axis=(0, 1)), 1.0)
+            near = active * np.exp(-0.5 * apart * (layer.stride / width) ** 2)
+            sums[:, j] += np.minimum(near.sum(axis=(0, 1)), 1.0)
         counts = np.bincount(found.labels, minlength=layer.num_capsules)
-        rates = sums / np.maximum(counts, 1)
-        has = (rates > _LEAST) & self._known
+        has = (sums > _LEAST * np.maximum(counts, 1)) & self._is_found
         # A class of which too little was seen stays as it is.
         has = np.where(has.any(axis=0), has, ops.convert_to_numpy(layer.slots))
         layer.slots.assign(has.astype("float32"))
 
+    def _part_slots(self, t: int, slots: Slots) -> None:
+        """Gives a type that was split those slots that are of its kind."""
+        layer = self._classes
+        shifts = np.array(ops.convert_to_numpy(layer.shifts))
+        has = np.array(ops.convert_to_numpy(layer.slots))
+        types = len(shifts) // layer.max_of_type
+        has[t::types] = 0.0
+        for j, cell in zip(*slots, strict=True):
+            number = t + types * int(has[t::types, j].sum())
+            if number < len(has):
+                has[number, j] = 1.0
+                shifts[number, j] = layer.stride * cell
+        layer.blueprint.assign(shifts / layer.side)
+        layer.slots.assign(has)
+
 
 def are_spare(bias: Array) -> Array:
+    """Tells which types, by their bias, another one has taken in."""
     return bias < 0.5 * SPARE_BIAS

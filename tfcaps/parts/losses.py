@@ -165,6 +165,9 @@ class CellLoss(keras.losses.Loss):
     1.386
     """
 
+    def __init__(self, **kwargs: Any):
+        super().__init__(**kwargs)
+
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         presence = as_float32(y_pred)
         targets = ops.convert_to_tensor(y_true)

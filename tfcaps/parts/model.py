@@ -74,7 +74,6 @@ class ConstellationModel(keras.Model):
         self._decoders: list[TemplateDecoder] = []
         # Of the same layers, and so none of these.
         self._learner = SimpleNamespace(model=None)
-        self._template_size = 11
         self._is_drawn_at_random = True
 
     # ---------------------------------------------------------- compilation
@@ -85,7 +84,6 @@ class ConstellationModel(keras.Model):
         loss: Any = "auto",
         *,
         metrics: Any = "auto",
-        template_size: int = 11,
         **kwargs: Any,
     ) -> None:
         """Configures the training, as `keras.Model.compile` does.
@@ -99,8 +97,6 @@ class ConstellationModel(keras.Model):
                 that suit the network.
             metrics: As in Keras, of the lengths. Defaults to `"auto"`, the
                 accuracy.
-            template_size: Int, odd. Rows and columns of the picture of a type,
-                in pixels. Defaults to `11`.
             **kwargs: Other arguments of `keras.Model.compile`.
         """
         if isinstance(optimizer, str) and optimizer == "auto":
@@ -113,37 +109,36 @@ class ConstellationModel(keras.Model):
                 del loss["reconstruction"]
         if isinstance(metrics, str) and metrics == "auto":
             metrics = ["accuracy"]
-        self._template_size = template_size
         self._learner.model = None
         if not (isinstance(loss, dict) and "reconstruction" in loss):
             self._decoders.clear()
-        elif self.decoder is None or self.decoder.size != template_size:
-            self._make_decoder(template_size)
+        elif self.decoder is None:
+            self._make_decoder()
         super().compile(optimizer, loss, metrics=metrics, **kwargs)
 
     def get_compile_config(self) -> dict[str, Any]:
         config = super().get_compile_config()
-        if config:
-            config["template_size"] = self._template_size
-            # Of one without variables a file could not be loaded in silence.
-            if not self.optimizer.built:
-                self.optimizer.build(self.trainable_variables)
+        # Of one without variables a file could not be loaded in silence.
+        if config and not self.optimizer.built:
+            self.optimizer.build(self.trainable_variables)
         return config
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
+        config = {k: v for k, v in config.items() if k != "template_size"}
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
     def go_on_from(self, model: "ConstellationModel") -> None:
         """Takes over what another model of the same types draws."""
         if model.decoder is not None:
-            self._template_size = model.decoder.size
-            self._make_decoder(self._template_size)
+            self._make_decoder()
             self._decoders[0].set_weights(model.decoder.get_weights())
             self._is_drawn_at_random = model._is_drawn_at_random
 
-    def _make_decoder(self, size: int) -> None:
+    def _make_decoder(self) -> None:
         layer: Any = part_caps(self)
+        # As large as the window in which there is one part.
+        size = int(layer.window * layer.stride) | 1
         decoder = TemplateDecoder(
             self.input_shape[1:], size, layer.offset, name="decoder"
         )
@@ -324,11 +319,11 @@ class ConstellationModel(keras.Model):
 
     @classmethod
     def from_config(cls, config: Any, custom_objects: Any = None) -> Any:
-        config = dict(config)
-        size = config.pop("template_size", None)
+        is_drawn = "template_size" in config
+        config = {k: v for k, v in config.items() if k != "template_size"}
         model = super().from_config(config, custom_objects)
-        if size is not None:
-            model._make_decoder(size)
+        if is_drawn:
+            model._make_decoder()
             model._is_drawn_at_random = False
         return model
 

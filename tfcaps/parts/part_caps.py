@@ -8,8 +8,9 @@ from keras import ops
 from numpy.typing import NDArray
 
 from tfcaps.layers.feature_map import FeatureMapLayer
+from tfcaps.layers.old_configs import without
+from tfcaps.layers.units import LayerUnits, channels_read
 from tfcaps.ops import Tensor, check_positive
-from tfcaps.parts.former import without_former
 
 # Bias of a type that another one has taken in: it is never present again.
 SPARE_BIAS = -1e4
@@ -208,6 +209,19 @@ class PartCaps(FeatureMapLayer):
         specs = [keras.KerasTensor(shape, dtype="float32") for shape in shapes]
         return tuple(specs if return_presence else specs[:2])
 
+    @property
+    def receptive_windows(self) -> list[Any]:
+        return [(self.window, 1, "same")]  # of all only one part stays
+
+    def inner_layers(self, input_shape: Any) -> list[Any]:
+        convs = self.conv, self.nothing_conv
+        return [(conv, input_shape) for conv in convs]
+
+    def layer_units(self, input_shapes: Any) -> LayerUnits:
+        # Types compete, also those that no class has.
+        read = channels_read(self.conv) + channels_read(self.nothing_conv)
+        return LayerUnits(read=read, outputs=2, stay=True, zero=False)
+
     def get_config(self) -> dict[str, Any]:
         config = {
             "num_types": self.num_types,
@@ -219,9 +233,10 @@ class PartCaps(FeatureMapLayer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
-        former = {"power": _POWER, "per_type": False, "exclusive": True}
-        config = without_former(cls, config, former, "kernel_initializer")
-        return super().from_config(config)
+        only = {"power": _POWER, "per_type": False, "exclusive": True}
+        return super().from_config(
+            without(config, "kernel_initializer", **only)
+        )
 
 
 def types_and_nothing(presence: Tensor) -> list[Tensor]:

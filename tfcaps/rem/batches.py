@@ -15,7 +15,7 @@ Array = NDArray[Any]
 
 # Outputs whose targets are the labels.
 _OF_LABELS = ("lengths", "couplings", "counterfactual")
-_INFINITE = -1  # the cardinality of such a `tf.data.Dataset`
+_INFINITE = -1  # what `tf.data.Dataset.cardinality` says
 # Numbers that the layers of a network make at most at once where it runs
 # eagerly, and all are kept until the last layer is done: 1 GB.
 _AT_ONCE = 2**28
@@ -23,10 +23,6 @@ _AT_ONCE = 2**28
 NO_SAMPLES = (
     "The data set has no samples. A generator can be read only once; pass "
     "arrays or a `tf.data.Dataset`."
-)
-_NEVER_ENDS = (
-    "The data set never ends, so that it cannot be measured. Leave out "
-    "`repeat()`, or use `dataset.take(...)`."
 )
 
 
@@ -58,17 +54,17 @@ def batches_of(
         )
     if isinstance(dataset, (tuple, dict)) or _is_array(dataset):
         return _cut(_batch(dataset), batch_size)
+    if not isinstance(dataset, Iterable | keras.utils.PyDataset) or isinstance(
+        dataset, (str, bytes)
+    ):
+        raise ValueError(
+            "`dataset` must be (images, labels) or an iterable of such batches."
+            f" Received: {type(dataset).__name__}."
+        )
+    count = _known_count(dataset)
     if isinstance(dataset, keras.utils.PyDataset):
-        count = dataset.num_batches
-        if count is None:
-            raise ValueError(_NEVER_ENDS)
-        return map(_batch, _epoch(dataset)), count
-    if isinstance(dataset, Iterable) and not isinstance(dataset, (str, bytes)):
-        return map(_batch, dataset), _known_count(dataset)
-    raise ValueError(
-        "`dataset` must be (images, labels) or an iterable of such batches. "
-        f"Received: {type(dataset).__name__}."
-    )
+        dataset = _epoch(dataset)
+    return map(_batch, dataset), count
 
 
 def _epoch(dataset: keras.utils.PyDataset) -> Iterator[Any]:
@@ -109,8 +105,8 @@ def predict(model: keras.Model, inputs: Any) -> Any:
     A model that is not compiled runs eagerly on TensorFlow, where tracing takes
     seconds for a large routing: more than it saves with a few batches. It then
     takes as many samples at once as fit into 1 GB with all that its layers make
-    of them. Of a compiled one a batch smaller than one before is filled up:
-    nothing is compiled for it.
+    of them. Smaller batches of a compiled one are padded, so that nothing is
+    compiled anew.
     """
     outputs = _predicted(model, inputs)
     arrays = keras.tree.map_structure(keras.ops.convert_to_numpy, outputs)
@@ -121,22 +117,20 @@ def predict(model: keras.Model, inputs: Any) -> Any:
 def _predicted(model: keras.Model, inputs: Any) -> Any:
     strategy = getattr(model, "distribute_strategy", None)
     if keras.backend.backend() == "tensorflow" and not model.compiled:
-        outputs = _eagerly(model, inputs)
-    elif strategy is not None and strategy.num_replicas_in_sync > 1:
+        return _eagerly(model, inputs)
+    if strategy is not None and strategy.num_replicas_in_sync > 1:
         # `predict_on_batch` would give every replica the whole batch.
-        outputs = model.predict(inputs, verbose=0)
-    else:
-        count = len(keras.tree.flatten(inputs)[0])
-        missing = max(getattr(model, "largest_batch", 0) - count, 0)
-        model.largest_batch = count + missing
-        if missing:
-            inputs = keras.tree.map_structure(
-                lambda x: np.concatenate([x, np.repeat(x[-1:], missing, 0)]),
-                inputs,
-            )
-        outputs = model.predict_on_batch(inputs)
-        outputs = keras.tree.map_structure(lambda x: x[:count], outputs)
-    return outputs
+        return model.predict(inputs, verbose=0)
+    count = len(keras.tree.flatten(inputs)[0])
+    missing = max(getattr(model, "largest_batch", 0) - count, 0)
+    model.largest_batch = count + missing
+    if missing:
+        inputs = keras.tree.map_structure(
+            lambda x: np.concatenate([x, np.repeat(x[-1:], missing, 0)]),
+            inputs,
+        )
+    outputs = model.predict_on_batch(inputs)
+    return keras.tree.map_structure(lambda x: x[:count], outputs)
 
 
 def _eagerly(model: keras.Model, inputs: Any) -> Any:
@@ -169,11 +163,8 @@ def _cut(whole: Batch, batch_size: int) -> tuple[Iterator[Batch], int]:
     total = len(keras.tree.flatten(x)[0])
     whole = Batch(x, *(_as_arrays(part, total) for part in whole[1:]))
     for leaf in keras.tree.flatten(tuple(whole)):
-        if leaf is not None and np.shape(leaf)[:1] != (total,):
-            raise ValueError(
-                "There must be one label for each image. Received: "
-                f"{total} images and labels of the shape {np.shape(leaf)}."
-            )
+        if leaf is not None:
+            _check_count(leaf, total)
 
     def part_from(start: int) -> Batch:
         return keras.tree.map_structure(
@@ -183,6 +174,15 @@ def _cut(whole: Batch, batch_size: int) -> tuple[Iterator[Batch], int]:
 
     starts = range(0, total, batch_size)
     return map(part_from, starts), len(starts)
+
+
+def _check_count(labels: Any, images: int) -> None:
+    """Raises `ValueError` unless there are so many labels."""
+    if np.shape(labels)[:1] != (images,):
+        raise ValueError(
+            "There must be one label for each image. Received: "
+            f"{images} images and labels of the shape {np.shape(labels)}."
+        )
 
 
 def _as_arrays(values: Any, count: int | None = None) -> Any:
@@ -233,12 +233,8 @@ def _pairs(
                 "Labels are needed: give (images, labels), or batches of both. "
                 "Received: images alone."
             )
-        if labels is not None and np.shape(labels)[:1] != (len(images),):
-            raise ValueError(
-                "There must be one label for each image of a batch. Received: "
-                f"{len(images)} images and labels of the shape "
-                f"{np.shape(labels)}."
-            )
+        if labels is not None:
+            _check_count(labels, len(images))
         yield images, labels
         start += len(images)
 
@@ -264,15 +260,15 @@ def _images(x: Any) -> Any:
                 "Of several inputs one must be called 'images'. Received: "
                 f"{sorted(x)}."
             )
-        return x["images"] if "images" in x else x[names[0]]
-    if isinstance(x, (list, tuple)) and x and _is_array(x[0]):
-        if len(x) > 1:
-            raise ValueError(
-                "Several inputs must be a dict of them, such as {'images': "
-                f"..., 'labels': ...}}. Received: a list of {len(x)}."
-            )
-        return x[0]
-    return x
+        return x.get("images", x[names[0]])
+    if not (isinstance(x, (list, tuple)) and x and _is_array(x[0])):
+        return x
+    if len(x) > 1:
+        raise ValueError(
+            "Several inputs must be a dict of them, such as {'images': "
+            f"..., 'labels': ...}}. Received: a list of {len(x)}."
+        )
+    return x[0]
 
 
 def _labels(batch: Batch) -> Any:
@@ -298,8 +294,16 @@ def _is_array(value: Any) -> bool:
 
 def _known_count(dataset: Any) -> int | None:
     """Returns the number of batches that a data set says to have."""
-    cardinality = getattr(dataset, "cardinality", None)
-    count = int(cardinality()) if callable(cardinality) else -2  # not known
+    count = -2  # not known
+    if isinstance(dataset, keras.utils.PyDataset):
+        count = (
+            _INFINITE if dataset.num_batches is None else dataset.num_batches
+        )
+    elif callable(cardinality := getattr(dataset, "cardinality", None)):
+        count = int(cardinality())
     if count == _INFINITE:
-        raise ValueError(_NEVER_ENDS)
+        raise ValueError(
+            "The data set never ends, so that it cannot be measured. Leave out "
+            "`repeat()`, or use `dataset.take(...)`."
+        )
     return count if count >= 0 else None

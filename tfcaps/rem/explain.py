@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from tfcaps.graphs import encoder
 from tfcaps.rem.evaluation.faithfulness import tree_lengths
 from tfcaps.rem.maps import blueprints, part_pictures
-from tfcaps.rem.parse.receptive_fields import receptive_fields
+from tfcaps.rem.parse.receptive_fields import ReceptiveFields, receptive_fields
 from tfcaps.rem.parse.records import tree_records
 from tfcaps.rem.parse.trees import Trees
 from tfcaps.rem.parse.trees import trees as trees_of
@@ -32,6 +32,7 @@ class Explanation:
             tree, and with the tree alone, see `tree_lengths`.
         records: Class, margin, leaves with places and boxes, and blueprint of
             each image as plain data, see `tree_records`.
+        fields: What the children see, see `receptive_fields`.
         blueprints: See `tfcaps.rem.blueprints`.
         parts: What types lie on, see `part_pictures`; `None` if no place is
             known.
@@ -44,6 +45,7 @@ class Explanation:
     trees: Trees
     lengths: Array
     records: list[dict[str, Any]]
+    fields: ReceptiveFields
     blueprints: Array | None = None
     parts: Array | None = None
     class_names: Sequence[str] | None = None
@@ -71,26 +73,8 @@ class Explanation:
         """
         # `viz` draws what `rem` measures, and is loaded where it is wanted.
         viz: Any = importlib.import_module("tfcaps.viz")
-        drawings = []
-        for k, predicted in enumerate(self.trees.predicted):
-            drawing = viz.named_tree(
-                self.images[k],
-                self.trees[k : k + 1],
-                self.lengths[k],
-                class_names=self.class_names,
-                type_names=self.type_names,
-                blueprint=(
-                    None
-                    if self.blueprints is None
-                    else self.blueprints[predicted]
-                ),
-                parts=self.parts,
-                label=None if self.labels is None else self.labels[k],
-                name="this image" if names is None else names[k],
-                aspect=self.aspects[k],
-            )
-            drawings.append(drawing)
-        return drawings
+        every = names or ["this image"] * len(self.trees)
+        return [viz.named_tree(self, k, name) for k, name in enumerate(every)]
 
     def show(self) -> None:
         """Shows the drawings: in a notebook, or else in windows."""
@@ -122,17 +106,13 @@ class Explanation:
             is_right = self.labels[k] == self.trees.predicted[k]
             told += " (right)" if is_right else " (WRONG)"
         leaves = [
-            leaf["name"]
-            + (
-                " at x {:.1f}, y {:.1f}".format(*leaf["place"])
-                if leaf["place"]
-                else ""
-            )
+            "{} at x {:.1f}, y {:.1f}".format(leaf["name"], *leaf["place"])
+            if leaf["place"]
+            else leaf["name"]
             for leaf in record["leaves"]
         ]
-        told += f"; {len(leaves)} in its tree: {', '.join(leaves)}" * bool(
-            leaves
-        )
+        if leaves:
+            told += f"; {len(leaves)} in its tree: {', '.join(leaves)}"
         predicted = self.trees.predicted[k]
         without, alone = self.lengths[k, 1:, predicted]
         return (
@@ -194,10 +174,10 @@ def explain(
             "There must be one label for each image. Received: "
             f"{len(images)} images and {len(labels)} labels."
         )
-    shifts = blueprints(model)
+    shifts, fields = blueprints(model), receptive_fields(model)
     records = tree_records(
         trees,
-        receptive_fields(model),
+        fields,
         class_names=class_names,
         type_names=type_names,
         blueprints=shifts,
@@ -210,6 +190,7 @@ def explain(
         trees,
         tree_lengths(model, images, trees),
         records,
+        fields,
         shifts,
         None if parts is None else np.asarray(parts),
         class_names,

@@ -20,9 +20,8 @@ from tfcaps.rem.parse.trees import TreeNetwork, Trees
 def explanation(model: keras.Model) -> keras.Model:
     """Returns a model that shows why a class was predicted.
 
-    It shares the layers, and so the weights, of `model`. The saliency map
-    ignores children that cast no vote because their transformation is zero. It
-    may be the same for any image: `Faithfulness.saliency` tells whether it is.
+    It shares the weights of `model`. The saliency map ignores children without
+    a vote. It may be the same for any image: `Faithfulness.saliency` tells.
 
     Args:
         model: As in `capsule_outputs`.
@@ -74,9 +73,8 @@ def saliency_map(
 
     `E_mn = mean_t a_mnt c_mnt`, drawn at the centre of what these children see;
     pixels between centres are interpolated. Beyond the outermost centres the
-    map falls to 0 within one step of the grid, so that a child there counts no
-    more than one in the middle. (Along an axis of one position the map is
-    constant.) The paper stretches the grid over the whole image instead.
+    map falls to 0 within one step of the grid. (Along an axis of one position
+    it is constant.) The paper stretches the grid over the whole image instead.
 
     Args:
         activations: Activations `[b, i]` of the children: `Trees.activations`.
@@ -144,7 +142,6 @@ def part_pictures(
     window: int | None = None,
     *,
     count: int = 4,
-    seed: int = 0,
 ) -> NDArray[np.float32]:
     """Returns windows of images around some leaves of each type.
 
@@ -157,7 +154,6 @@ def part_pictures(
         window: Int, odd. Rows and columns of a window, in pixels. Defaults to
             `None`, about a third of the shorter side of an image.
         count: Int. Windows of each type, `m`. Defaults to `4`.
-        seed: Int. Of the draw. Defaults to `0`.
 
     Returns:
         Array `[t, m, window, window, c]`, float32, in the units of the images;
@@ -178,7 +174,7 @@ def part_pictures(
     half, channels = window // 2, images.shape[-1]
     shape = (trees.num_types, count, window, window, channels)
     pictures = np.full(shape, np.nan, "float32")
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(0)
     image, child = draw.permutation(np.argwhere(trees.in_tree)).T
     for kind in range(trees.num_types):
         rows = np.flatnonzero(trees.types[child] == kind)

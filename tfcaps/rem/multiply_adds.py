@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -13,21 +12,8 @@ from tfcaps.graphs import (
     functional,
     without_couplings,
 )
-from tfcaps.layers import (
-    ClassCaps,
-    ConvCaps,
-    ConvCaps3D,
-    Decoder,
-    PrimaryCaps,
-    PrimaryMatrixCaps,
-)
-from tfcaps.parts import PartCaps
-from tfcaps.rem.parse.couplings import WithCouplings
+from tfcaps.layers.units import Shape
 from tfcaps.rem.results import lines_of
-
-# Of one image: the batch comes first.
-Shape = tuple[int | None, ...]
-Sizes = tuple[int, ...]
 
 
 class UnknownSizeError(ValueError):
@@ -105,12 +91,11 @@ def of_layer(layer: Any, shape: Shape) -> int | None:
     `None` if it has weight matrices and is of a kind unknown here.
     """
     if (inside := getattr(layer, "equivalent_layers", None)) is not None:
-        counts = [of_layer(part, shape) for part in inside]
-        return None if None in counts else sum(count or 0 for count in counts)
-    count = next((c for kind, c in _COUNTS if isinstance(layer, kind)), None)
-    if (told := getattr(layer, "multiply_adds", None)) is not None:
-        count = _told_by(told)
-    if count is None:
+        return _sum_of((part, shape) for part in inside)
+    if isinstance(layer, keras.Model):
+        return multiply_adds(layer).total
+    own = [getattr(layer, n, None) for n in ("inner_layers", "multiply_adds")]
+    if not any(own) and not isinstance(layer, _OF_KERNELS):
         weights = getattr(layer, "weights", ())  # operations have none
         return None if any(len(w.shape) > 1 for w in weights) else 0
     if None in shape[1:]:
@@ -119,12 +104,22 @@ def of_layer(layer: Any, shape: Shape) -> int | None:
             f"{tuple(shape)} of the layer {layer.name!r}. Build the model for "
             "images of one size."
         )
-    return count(layer, (1, *(size or 1 for size in shape[1:])))
+    shape = (1, *shape[1:])
+    if not any(own):
+        return _of_kernels(layer, shape)
+    inner, more = own
+    count = _sum_of(inner(shape)) if inner else 0
+    return count if count is None or not more else count + int(more(shape))
 
 
-def _kernels(layer: Any, shape: Sizes) -> int:
+def _sum_of(inner: Any) -> int | None:
+    counts = [of_layer(layer, tuple(shape)) for layer, shape in inner]
+    return None if None in counts else sum(count or 0 for count in counts)
+
+
+def _of_kernels(layer: Any, shape: Any) -> int:
     """Counts layers whose weights are used anew at each position."""
-    if not isinstance(layer, (keras.layers.Dense, *_TRANSPOSED)):
+    if not isinstance(layer, _OF_INPUTS):
         shape = layer.compute_output_shape(shape)
     is_last = getattr(layer, "data_format", "channels_last") == "channels_last"
     positions = math.prod(shape[1:-1] if is_last else shape[2:])
@@ -132,83 +127,13 @@ def _kernels(layer: Any, shape: Sizes) -> int:
     return positions * sum(math.prod(kernel.shape) for kernel in kernels)
 
 
-def _primary(layer: Any, shape: Sizes) -> int:
-    if len(shape) == 5:  # CapsuleConv2D: types and components are channels
-        *grid, types, components = shape
-        shape = (*grid, types * components)
-    return _of_any(layer.conv, shape)
-
-
-def _told_by(method: Any) -> "_Count":
-    """Returns a function that asks a layer, which knows by itself."""
-    return lambda _, shape: int(method(shape))
-
-
-def _of_parts(*names: str) -> "_Count":
-    """Returns a function that counts layers with kernels inside a layer."""
-    return lambda layer, shape: sum(
-        _kernels(getattr(layer, name), shape) for name in names
-    )
-
-
-def _routed(layer: Any, children: int, components: int) -> int:
-    """Returns the products of the votes, and of the passes over them."""
-    rows = math.isqrt(layer.dim) if layer.matrix else 1
-    parents = layer._num_parents * layer.dim
-    passes = layer.routing.vote_passes
-    return children * parents * (components // rows + passes)
-
-
-def _class_caps(layer: Any, shape: Sizes) -> int:
-    return _routed(layer, math.prod(shape[1:-1]), shape[-1])
-
-
-def _conv_caps(layer: Any, shape: Sizes) -> int:
-    windows = math.prod(layer._windows(shape).shape)
-    children = math.prod((*layer.kernel_size, shape[-2]))
-    return windows * _routed(layer, children, shape[-1])
-
-
-def _conv_caps_3d(layer: Any, shape: Sizes) -> int:
-    batch, rows, columns, types, components = shape
-    depth = (batch, rows, columns, layer.depth or components)
-    votes = types * _kernels(layer.conv, depth)
-    *grid, num_types, dim = layer.compute_output_shape(shape)
-    parents = math.prod((*grid, num_types, dim))
-    return votes + types * parents * layer.routing.vote_passes
-
-
-def _decoder(layer: Any, shape: Sizes) -> int:
-    _, classes, dim = shape
-    inputs = dim if layer.class_independent else classes * dim
-    return _of_any(layer.network, (1, inputs))
-
-
-def _of_any(layer: Any, shape: Sizes) -> int:
-    return of_layer(layer, shape) or 0
-
-
-_Count = Callable[[Any, Sizes], int]
-_TRANSPOSED, _OF_KERNELS = (
+# Layers whose kernels are used at each position of the inputs, and all of them.
+_OF_INPUTS, _OF_KERNELS = (
     tuple(getattr(keras.layers, name) for name in names.split())
     for names in (
-        "Conv1DTranspose Conv2DTranspose Conv3DTranspose",
-        "Dense Conv1D Conv2D Conv3D DepthwiseConv1D DepthwiseConv2D "
+        "Dense Conv1DTranspose Conv2DTranspose Conv3DTranspose",
+        "Dense Conv1DTranspose Conv2DTranspose Conv3DTranspose "
+        "Conv1D Conv2D Conv3D DepthwiseConv1D DepthwiseConv2D "
         "SeparableConv1D SeparableConv2D",
     )
-)
-
-# The first that fits; subclasses stand before their bases.
-_COUNTS: tuple[tuple[Any, _Count], ...] = (
-    (ClassCaps, _class_caps),
-    (ConvCaps, _conv_caps),
-    (ConvCaps3D, _conv_caps_3d),
-    (PartCaps, _of_parts("conv", "nothing_conv")),
-    (PrimaryCaps, _primary),
-    (PrimaryMatrixCaps, _of_parts("pose_conv", "activation_conv")),
-    (Decoder, _decoder),
-    # Without what is asked beside its outputs.
-    (WithCouplings, lambda layer, shape: _of_any(layer.layer, shape)),
-    (keras.Model, lambda model, _: multiply_adds(model).total),
-    ((*_OF_KERNELS, *_TRANSPOSED), _kernels),
 )

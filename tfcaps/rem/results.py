@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,20 +17,24 @@ class Result:
     """The base of dataclasses of measures.
 
     Attributes:
-        told: Names of properties that `to_dict` has beside the fields.
-        rows: The table that is printed, see `tfcaps.rem.evaluation.words`.
-        verdict: What it says in sentences, printed below the table.
+        properties: Names of those that `to_dict` has beside the fields.
+        words: What makes its rows, and its verdict, of
+            `tfcaps.rem.evaluation.words`.
     """
 
-    told: ClassVar[tuple[str, ...]] = ()
+    properties: ClassVar[tuple[str, ...]] = ()
+    words: ClassVar[tuple[Callable[[Any], Any], ...]]
 
     @property
     def rows(self) -> list[Row]:
-        raise NotImplementedError
+        """The table that is printed: names and values as text."""
+        rows: list[Row] = self.words[0](self)
+        return rows
 
     @property
     def verdict(self) -> str:
-        return ""
+        """What it says in sentences, printed below the table."""
+        return str(self.words[1](self)) if self.words[1:] else ""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all measures, ready for JSON."""
@@ -38,7 +42,7 @@ class Result:
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)  # type: ignore[arg-type]
         }
-        fields |= {name: getattr(self, name) for name in self.told}
+        fields |= {name: getattr(self, name) for name in self.properties}
         return {
             name: value.to_dict() if isinstance(value, Result) else value
             for name, value in fields.items()

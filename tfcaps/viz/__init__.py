@@ -15,7 +15,6 @@ if find_spec("matplotlib") is None:
 
 from tfcaps.viz.curves import curves, tradeoff
 from tfcaps.viz.dictionary import (
-    coupling_histograms,
     keys_per_class,
     most_frequent_trees,
 )
@@ -30,7 +29,6 @@ from tfcaps.viz.tree_fields import tree_fields
 __all__ = [
     "Drawing",
     "Section",
-    "coupling_histograms",
     "curves",
     "keys_per_class",
     "most_frequent_trees",

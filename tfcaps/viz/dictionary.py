@@ -5,9 +5,6 @@ from typing import Any
 
 import numpy as np
 from keras import ops
-from matplotlib.patches import Patch
-from matplotlib.ticker import LogFormatter
-from numpy.typing import NDArray
 
 from tfcaps.ops import dequantize, quantize
 from tfcaps.rem import CouplingDictionary, ParseTree
@@ -17,15 +14,10 @@ from tfcaps.viz.drawing import (
     colour,
     figure,
     in_lines,
-    in_rows,
     with_our_look,
 )
 from tfcaps.viz.letters import drawable
 from tfcaps.viz.parse_tree import draw_trees
-
-# Children from which a logarithmic axis shows more than a linear one.
-_MANY = 50
-Array = NDArray[Any]
 
 
 @with_our_look
@@ -66,69 +58,6 @@ def keys_per_class(
     panel.set_xlabel("predicted class (grey line: its samples)")
     panel.set_ylabel("distinct keys")
     page.legend(loc="outside upper right", ncols=4)
-    return page
-
-
-@with_our_look
-def coupling_histograms(
-    dictionaries: Mapping[str, CouplingDictionary],
-    levels: int,
-    *,
-    mode: str = "midtread",
-    class_names: Sequence[str] | None = None,
-) -> Drawing:
-    """Draws a histogram of mean couplings for each class and model.
-
-    A child's mean coupling is that towards class `j`, averaged over the samples
-    that are predicted `j`, as in the REM paper's figures 12 and 13, but of the
-    quantised couplings. A class that is never predicted stays empty.
-
-    Args:
-        dictionaries: Name of the model to its dictionary. The names may also be
-            epochs; up to four look well.
-        levels: Int. Levels of the couplings in the dictionaries.
-        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`.
-        class_names: Names of the classes. Defaults to their numbers.
-
-    Returns:
-        A figure with a panel for each class; with many children, their numbers
-        are on a logarithmic axis.
-    """
-    classes = next(iter(dictionaries.values())).num_classes
-    labels = class_labels(class_names, classes)
-    page, panels = in_rows(classes, 9.0, 1.2, 1.7, sharex=True, sharey=True)
-    # The middle of each bin is a level.
-    half = 0.5 / (levels - 1) if mode == "midtread" else 0.0
-    edges = np.linspace(-half, 1 + half, levels + 1)
-    values = ops.convert_to_numpy(
-        dequantize(np.arange(levels), levels, mode=mode)
-    )
-    logarithmic = max(t.key_length for t in dictionaries.values()) > _MANY
-    looks: list[Any] = [
-        {"color": colour(k), "alpha": 1.0 if k else 0.5}
-        for k in range(len(dictionaries))
-    ]
-    for j, panel in enumerate(panels):
-        for index, trees in enumerate(dictionaries.values()):
-            keys = trees.keys(j)
-            if not len(keys):
-                continue
-            means = np.average(values[keys], axis=0, weights=trees.counts(j))
-            look = looks[index] | {"log": logarithmic, "linewidth": 1.5}
-            look["histtype"] = "step" if index else "stepfilled"
-            panel.hist(means, edges.tolist(), **look)
-        panel.axvline(1 / classes, color="0.4", linestyle=":", linewidth=1)
-        panel.set_title(in_lines(labels[j]))
-        if logarithmic:  # not as formulas, which names are not
-            panel.yaxis.set_major_formatter(LogFormatter())
-            panel.yaxis.set_minor_formatter(LogFormatter())
-    handles = [
-        Patch(label=drawable(name), **look)
-        for name, look in zip(dictionaries, looks, strict=True)
-    ]
-    page.legend(handles=handles, loc="outside upper right", ncols=4)
-    page.supxlabel("mean coupling of a child (dotted: uniform)", fontsize=9)
-    page.supylabel("children", fontsize=9)
     return page
 
 

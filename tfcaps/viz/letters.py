@@ -4,7 +4,6 @@ import functools
 import logging
 import unicodedata
 import warnings
-from collections.abc import Iterable
 
 from matplotlib import rcParams
 from matplotlib.font_manager import findfont, fontManager, get_font
@@ -37,56 +36,48 @@ def drawable(text: str, most: int = _LONGEST, *, empty: str = _NAMELESS) -> str:
     written by its code, and the user is warned once.
     """
     text = one_line(text, most, empty=empty)
-    foreign = {c for c in text if ord(c) not in _letters(findfont(FAMILY))}
+    foreign = frozenset(c for c in text if c not in _letters(findfont(FAMILY)))
     if not foreign:
         return text
-    families, missing = _families(frozenset(foreign))
+    families, missing = _families(foreign)
     known = rcParams["font.family"]
     rcParams["font.family"] = [*known, *(f for f in families if f not in known)]
-    if missing:
-        _warn(missing)
     return "".join(f"\\u{ord(c):04x}" if c in missing else c for c in text)
 
 
 @functools.cache
-def _letters(path: str) -> frozenset[int]:
-    return frozenset(get_font(path).get_charmap())
+def _letters(path: str) -> frozenset[str]:
+    """Returns the letters of a font that can be drawn at any size."""
+    try:
+        font = get_font(path)
+        return frozenset(map(chr, font.get_charmap() if font.scalable else ()))
+    except (RuntimeError, OSError):  # such as one of coloured bitmaps
+        return frozenset()
 
 
 @functools.cache
 def _families(letters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
     """Returns families of fonts that have letters, and those that none has."""
-    left, families = set(letters), []
+    missing, families = letters, []
     for font in sorted(
         fontManager.ttflist, key=lambda f: (f.weight != 400, f.name)
     ):
-        if not left:
+        if not missing:
             break
-        if _BOXES in font.name or not (has := _among(font.fname, left)):
+        if _BOXES in font.name or not missing & _letters(font.fname):
             continue
         # Of a family that font is drawn which `findfont` takes.
-        if has & _among(findfont(font.name), left):
+        if has := missing & _letters(findfont(font.name)):
             families.append(font.name)
-            left -= has
-    if families:
-        # They have no bold letters, and the others are as bold as before.
-        logging.getLogger("matplotlib.font_manager").addFilter(_is_news)
-    return families, frozenset(left)
+            missing -= has
+    # They have no bold letters, and the others are as bold as before.
+    logging.getLogger("matplotlib.font_manager").addFilter(_is_news)
+    _warn(missing)
+    return families, missing
 
 
 def _is_news(record: logging.LogRecord) -> bool:
     return "Failed to find font weight" not in str(record.msg)
-
-
-def _among(path: str, letters: Iterable[str]) -> set[str]:
-    """Returns which letters a font has that can be drawn at any size."""
-    try:
-        font = get_font(path)
-        if not font.scalable:
-            return set()
-    except (RuntimeError, OSError):  # such as one of coloured bitmaps
-        return set()
-    return {c for c in letters if ord(c) in _letters(path)}
 
 
 _told: set[str] = set()
@@ -100,5 +91,5 @@ def _warn(missing: frozenset[str]) -> None:
             f"No installed font has {len(new)} of the letters in names: "
             f"{''.join(sorted(new)[:20])}. They are drawn by their codes; "
             "install a font that has them, such as fonts-noto-cjk.",
-            stacklevel=3,
+            stacklevel=4,
         )

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from tfcaps.rem import Trees
-from tfcaps.rem.parse.records import margin_text
+from tfcaps.rem import Explanation, Trees
+from tfcaps.rem.evaluation.words import margin_text
 from tfcaps.viz.drawing import (
     Drawing,
     add_labels,
@@ -43,17 +43,7 @@ _CROSS |= {"lw": 1.2, "zorder": 5}
 
 @with_our_look
 def named_tree(
-    image: Array,
-    tree: Trees,
-    lengths: ArrayLike,
-    *,
-    class_names: Sequence[str] | None = None,
-    type_names: Sequence[str] | None = None,
-    blueprint: ArrayLike | None = None,
-    parts: ArrayLike | None = None,
-    label: int | None = None,
-    name: str = "this image",
-    aspect: float = 1.0,
+    explained: Explanation, number: int = 0, name: str = "this image"
 ) -> Drawing:
     """Draws the parts of an image by which a network told its class.
 
@@ -64,47 +54,28 @@ def named_tree(
     the image is, without its tree, and with its tree alone.
 
     Args:
-        image: Image `[h, w, c]`, see `saliency`.
-        tree: The `Trees` of this one image, such as `trees[k : k + 1]`.
-        lengths: Class lengths `[3, j]` of the image, see
-            `tfcaps.rem.tree_lengths`.
-        class_names: Names of the classes. Defaults to their numbers.
-        type_names: Names of the types. Defaults to "type 3".
-        blueprint: Row and column of each type's part in the predicted class,
-            `[t, 2]`, NaN where it has none; see `tfcaps.rem.blueprints`.
-            Defaults to `None`, not shown.
-        parts: What each type lies on, `[t, m, rows, columns, c]`, NaN where
-            nothing is known; see `tfcaps.rem.part_pictures`. Defaults to
-            `None`, not shown.
-        label: Class of the image. Defaults to `None`, not known.
+        explained: What `tfcaps.rem.explain` returns.
+        number: Which of its images is drawn. Defaults to the first one.
         name: What the image is called, such as its file.
-        aspect: Float. Height of a pixel by its width, of an image that was
-            resized to another shape. Defaults to `1`.
 
     Returns:
         A figure.
 
     Raises:
-        ValueError: If there is not one tree, its children have no places, or
-            there are not three rows of lengths or too few names.
+        ValueError: If the children have no places, or there are too few names.
     """
-    if len(tree) != 1:
-        raise ValueError(f"`tree` must be of one image. Received: {len(tree)}.")
+    tree = explained.trees[number : number + 1]
     if not tree.has_places:
         raise ValueError("The children of this tree have no places to draw.")
-    lengths = np.asarray(lengths, "float32")
-    expected = (3, tree.lengths.shape[1])
-    if lengths.shape != expected:
-        raise ValueError(
-            f"`lengths` must have the shape {expected}. Received: "
-            f"{lengths.shape}."
-        )
-    classes = class_labels(class_names, lengths.shape[1])
+    lengths, predicted = explained.lengths[number], int(tree.predicted[0])
+    classes = class_labels(explained.class_names, lengths.shape[1])
     types = class_labels(
-        type_names, tree.num_types, word="type ", name="type_names"
+        explained.type_names, tree.num_types, word="type ", name="type_names"
     )
-    predicted = int(tree.predicted[0])
-    shown, seen = _choose(tree, types), picture(image)
+    plans, parts = explained.blueprints, _known(explained.parts)
+    plan = None if plans is None else _known(plans[predicted])
+    label = None if explained.labels is None else explained.labels[number]
+    shown = _choose(explained, number, types)
     page = Drawing(figsize=(9.0, 8.9), layout="constrained", dpi=120)
     bands: Any = page.subfigures(3, 1, height_ratios=(1.5, 5.2, 2.2))
     above, middle, below = bands
@@ -112,12 +83,16 @@ def named_tree(
     if label is not None:
         is_right = label == predicted
         title += " (right)" if is_right else f" (WRONG: {classes[label]})"
-    told = [_told(shown), _how_clear(tree, classes, blueprint is not None)]
-    told = [line for text in told for line in textwrap.wrap(text, _WIDE)[:3]]
-    style: Any = {"va": "top", "color": _DARK}
+    texts = (
+        _parts_in_words(shown),
+        _length_in_words(tree, classes, plan is not None),
+    )
+    told = [line for text in texts for line in textwrap.wrap(text, _WIDE)[:3]]
     lines = textwrap.wrap(title, _WIDE - 18)[:2]
-    text, style["x"] = "\n".join(lines), 0.02
-    head = above.text(y=0.95, s=text, size=13, weight="bold", **style)
+    style: Any = {"x": 0.02, "va": "top", "color": _DARK}
+    head = above.text(
+        y=0.95, s="\n".join(lines), size=13, weight="bold", **style
+    )
     y = 0.91 - 0.16 * len(lines)
     under = above.text(y=y, s="\n".join(told), size=10.5, **style)
     left, right = middle.subfigures(1, 2, width_ratios=(6, 5))
@@ -125,41 +100,40 @@ def named_tree(
     panel.set_title(
         "1  What it found: the parse tree of this image", loc="left", **_HEAD
     )
-    place = plan = None
-    if blueprint is not None:
-        blueprint = np.asarray(blueprint, float)
-        place = _class_place(shown, blueprint)
+    place = None if plan is None else _class_place(shown, plan)
     # What is not known is left out.
-    has_plan = blueprint is not None and bool(np.isfinite(blueprint).any())
-    has_parts = parts is not None and bool(np.isfinite(parts).any())
-    high = [1.3] * has_plan + [1.0] * has_parts
+    high = [1.3] * (plan is not None) + [1.0] * (parts is not None)
     if high:
         rows = right.subfigures(len(high), 1, squeeze=False, height_ratios=high)
-    if has_plan:
-        plan = rows[0, 0].subplots()
+    if plan is not None:
+        beside = rows[0, 0].subplots()
         text = "2  What it looks for (read from its weights)"
-        plan.set_title(text, loc="left", **_HEAD)
-    if has_parts:
+        beside.set_title(text, loc="left", **_HEAD)
+    if parts is not None:
         used = shown.types[shown.leaves]
-        _draw_parts(rows[-1, 0], np.asarray(parts), types, used, len(high) + 1)
-    groups = _draw_lengths(
-        below, seen, shown, lengths, classes, predicted, aspect
-    )
+        _draw_parts(rows[-1, 0], parts, types, used, len(high) + 1)
+    title, *shares = _draw_lengths(below, shown, lengths, classes, predicted)
     # Names stand where there is room, which the layout tells.
     page.draw_without_rendering()
     page.set_layout_engine("none")
-    _draw_image(panel, seen, shown, place, classes[predicted], aspect)
-    if plan is not None and blueprint is not None:
-        _draw_blueprint(plan, blueprint, types)
-    title, *shares = groups
+    _draw_image(panel, shown, place, classes[predicted])
+    if plan is not None:
+        _draw_blueprint(beside, plan, types)
     panels = [left.bbox, right.bbox][: 1 + bool(high)]
     page.cut([[head, under]], panels, [title], shares)
     return page
 
 
-class _Shown(NamedTuple):
-    """The children of an image that are drawn."""
+def _known(values: Array | None) -> Array | None:
+    """Returns numbers, `None` if none of them is known."""
+    return values if values is not None and np.isfinite(values).any() else None
 
+
+class _Shown(NamedTuple):
+    """The image and the children that are drawn."""
+
+    image: Array
+    aspect: float
     leaves: Array  # indices, the strongest first
     outside: Array
     places: Array  # x and y of all children
@@ -173,21 +147,32 @@ class _Shown(NamedTuple):
         return [colour(int(k)) for k in self.types[children]]
 
 
-def _choose(tree: Trees, types: Sequence[str]) -> _Shown:
-    """Returns the children that are drawn, the strongest first."""
-    places, leaves = tree.places[0][:, ::-1], tree.strongest(0)
+def _choose(
+    explained: Explanation, number: int, types: Sequence[str]
+) -> _Shown:
+    """Returns the children of an image that are drawn."""
+    trees = explained.trees
+    places, leaves = trees.places[number][:, ::-1], trees.strongest(number)
     outside: list[int] = []
     near = list(places[leaves])
-    for k in np.argsort(-tree.activations[0], kind="stable"):
-        if not tree.outside[0, k]:
-            continue
-        if all(np.hypot(*(places[k] - at)) >= _APART for at in near):
+    for k in np.argsort(-trees.activations[number], kind="stable"):
+        if trees.outside[number, k] and all(
+            np.hypot(*(places[k] - at)) >= _APART for at in near
+        ):
             outside.append(int(k))
             near.append(places[k])
-    return _Shown(leaves, np.array(outside, int), places, tree.types, types)
+    return _Shown(
+        picture(explained.images[number]),
+        explained.aspects[number],
+        leaves,
+        np.array(outside, int),
+        places,
+        trees.types,
+        types,
+    )
 
 
-def _told(shown: _Shown) -> str:
+def _parts_in_words(shown: _Shown) -> str:
     """Says by what the class is told, and what is no part of it."""
     count, others = len(shown.leaves), len(shown.outside)
     across = np.argsort(shown.places[shown.leaves, 0], kind="stable")
@@ -206,7 +191,9 @@ def _told(shown: _Shown) -> str:
     return text
 
 
-def _how_clear(tree: Trees, classes: Sequence[str], has_parts: bool) -> str:
+def _length_in_words(
+    tree: Trees, classes: Sequence[str], has_parts: bool
+) -> str:
     """Says what the lengths are, and how far the class is before the next."""
     length = tree.lengths[0, tree.predicted[0]]
     text = f"Its length is {length:.2f}"
@@ -240,23 +227,19 @@ def _class_place(shown: _Shown, blueprint: Array) -> Array | None:
 
 
 def _draw_image(
-    panel: Axes,
-    seen: Array,
-    shown: _Shown,
-    place: Array | None,
-    name: str,
-    aspect: float,
+    panel: Axes, shown: _Shown, place: Array | None, name: str
 ) -> None:
     """Draws the image and its tree."""
-    show(panel, seen, aspect)
-    end = np.array([seen.shape[1] / 2 - 0.5, -0.5]) if place is None else place
+    show(panel, shown.image, shown.aspect)
+    end = np.array([shown.image.shape[1] / 2 - 0.5, -0.5])
+    end = end if place is None else place
     at, few = shown.places, len(shown.leaves) <= _NAMED
     tints, width = shown.colours(shown.leaves), 2.2 if few else 1.2
     for k, tint in list(zip(shown.leaves, tints, strict=True))[:_LINES]:
         line = np.array([at[k], end]).T
         panel.plot(*line, color="w", lw=width + 1.4, zorder=2)
         panel.plot(*line, color=tint, lw=width, zorder=3)
-    _draw_points(panel, seen, shown, 95 if few else 40)
+    _draw_points(panel, shown, 95 if few else 40)
     if place is not None:
         panel.scatter(*place, **_CROSS)
     elif len(shown.leaves):
@@ -275,7 +258,7 @@ def _draw_image(
     panel.set_xlabel(told, fontsize=9, labelpad=5, color=_DARK)
 
 
-def _draw_points(panel: Axes, seen: Array, shown: _Shown, size: float) -> None:
+def _draw_points(panel: Axes, shown: _Shown, size: float) -> None:
     """Draws leaves, the strongest over the others, and hollow other ones."""
     leaves, others = shown.leaves[::-1], shown.outside
     look: Any = {"c": shown.colours(leaves), "edgecolors": "w", "zorder": 4}
@@ -285,8 +268,8 @@ def _draw_points(panel: Axes, seen: Array, shown: _Shown, size: float) -> None:
         look = {"fc": "none", "edgecolors": tints, "zorder": 3.5}
         look |= {"s": size, "lw": width}
         panel.scatter(*shown.places[others].T, **look)
-    panel.set_xlim(-0.5, seen.shape[1] - 0.5)
-    panel.set_ylim(seen.shape[0] - 0.5, -0.5)
+    rows, columns = shown.image.shape[:2]
+    panel.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5))
 
 
 def _draw_blueprint(
@@ -346,12 +329,10 @@ def _mosaic(pictures: Array) -> Array:
 
 def _draw_lengths(
     page: Any,
-    seen: Array,
     shown: _Shown,
     lengths: Array,
     classes: Sequence[str],
     predicted: int,
-    aspect: float,
 ) -> list[Any]:
     """Draws what the network says with and without the tree.
 
@@ -369,10 +350,10 @@ def _draw_lengths(
     panels = page.subplots(1, 6, width_ratios=(1.1, 1.6) * 3).reshape(3, 2)
     size = 16 if len(shown.leaves) <= _NAMED else 5
     for n, (small, bars) in enumerate(panels):
-        show(small, seen, aspect)
+        show(small, shown.image, shown.aspect)
         small.images[0].set_alpha(0.35)
         small.set_title(titles[n], fontsize=9, loc="left")
-        _draw_points(small, seen, some[n], size)
+        _draw_points(small, some[n], size)
         if n:
             stays = int(lengths[n].argmax()) == predicted
             told = "answer stays" if stays else "answer changes"

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from tfcaps.rem import ReceptiveFields, Trees
-from tfcaps.rem.labels import chosen_classes
+from tfcaps.ops import check_positive
+from tfcaps.rem import Explanation, ReceptiveFields
 from tfcaps.viz.drawing import (
     Drawing,
     class_labels,
@@ -35,15 +35,10 @@ _FEWEST, _LETTERS = 4, 15
 
 @with_our_look
 def tree_fields(
-    images: Array,
-    trees: Trees,
-    fields: ReceptiveFields,
-    *,
-    labels: ArrayLike | None = None,
+    explained: Explanation,
     titles: Sequence[str] | None = None,
-    class_names: Sequence[str] | None = None,
+    *,
     most: int = 8,
-    aspects: Sequence[float] | None = None,
 ) -> Drawing:
     """Draws each image beside its tree, with what the tree's children see.
 
@@ -59,35 +54,27 @@ def tree_fields(
     such a grid there are no parts, and children are dots. The figure says why.
 
     Args:
-        images: Images `[n, h, w, c]`, see `saliency`. A dozen at most look
-            well.
-        trees: What `tfcaps.rem.trees` returns for them.
-        fields: What `tfcaps.rem.receptive_fields` returns for the model.
-        labels: Their classes, `[n]` or one-hot, shown over the images. Defaults
-            to `None`.
-        titles: A line for each, shown over its tree. Defaults to `None`.
-        class_names: Names of the classes. Defaults to their numbers.
+        explained: What `tfcaps.rem.explain` returns. A dozen images at most
+            look well.
+        titles: A line for each image, shown over its tree. Defaults to `None`.
         most: Int. Children that are shown of a tree. Defaults to `8`.
-        aspects: For each image the height of a pixel by its width, where it was
-            resized to another shape. Defaults to `None`, 1.
 
     Returns:
         A figure with a row for each image.
 
     Raises:
-        ValueError: If there is not one tree, and one title, for each image, no
-            image, or `most` is below 1.
+        ValueError: If there is no image, or not one title for each, or `most`
+            is below 1.
     """
+    trees, fields = explained.trees, explained.fields
     titles = [""] * len(trees) if titles is None else titles
-    if not len(images) == len(trees) == len(titles) > 0:
+    if not len(trees) == len(titles) > 0:
         raise ValueError(
-            "There must be one tree, and one title, for each image. Received: "
-            f"{len(images)} images, {len(trees)} trees, {len(titles)} titles."
+            "There must be one title for each image, and an image. Received: "
+            f"{len(trees)} images, {len(titles)} titles."
         )
-    if most < 1:
-        raise ValueError(f"`most` must be at least 1. Received: most={most}.")
-    names = class_labels(class_names, trees.lengths.shape[1])
-    known = None if labels is None else chosen_classes(labels, len(images))
+    check_positive(most=most)
+    names = class_labels(explained.class_names, trees.lengths.shape[1])
     # No wider than the largest tree, and than what is written below it.
     most = min(most, max(_FEWEST, int(trees.leaves.max(initial=0)) + 1))
     wide, sides = most * _LETTERS, [_IMAGE, most * _SLOT]
@@ -105,12 +92,11 @@ def tree_fields(
         types = children % cells.grid[2]
         tints = [colour(int(t) if cells.is_local else 0) for t in types]
         tree = _Tree(children, couplings, trees.types[children], tints, cells)
-        image, aspect = picture(images[k]), 1.0
-        if aspects is not None:
-            aspect = aspects[k]
+        image, aspect = picture(explained.images[k]), explained.aspects[k]
         show(left, image, aspect)
-        if known is not None:
-            left.set_title(in_lines(names[known[k]]))
+        label = None if explained.labels is None else explained.labels[k]
+        if label is not None:
+            left.set_title(in_lines(names[label]))
         if cells.is_local:
             _draw_outlines(left, image, tree, most)
         title = textwrap.wrap(drawable(titles[k], 4 * wide, empty=""), wide)
@@ -181,7 +167,7 @@ def _draw_tree(
 ) -> None:
     shown = min(most, len(tree.children))
     middle = ((shown or most) * (1 + _GAP) - _GAP) / 2
-    is_local = tree.fields.is_local
+    is_local, side = tree.fields.is_local, tree.fields.image_shape[1]
     panel.set_axis_off()
     panel.set_aspect("equal")
     panel.set_xlim(-0.1, most * (1 + _GAP) + 0.6)
@@ -199,8 +185,12 @@ def _draw_tree(
     for k, start in enumerate(starts):
         tint = tree.colours[k]
         if is_local:
-            crop = _crop(image, tree.fields, tree.children[k])
-            _draw_crop(panel, crop, start, tint, aspect)
+            top, left, bottom, right = tree.fields.boxes[tree.children[k]]
+            views = np.split(image, image.shape[1] // side, axis=1)
+            seen = [view[top:bottom, left:right] for view in views]
+            crop = np.concatenate(seen, axis=1)
+            if crop.size:  # else all that it sees is beyond the border
+                _draw_crop(panel, crop, start, tint, aspect)
             _draw_tag(panel, start, 1.0, str(k + 1), tint)
         else:
             panel.scatter(start + 0.5, 0.5, s=90, c=tint, zorder=2)
@@ -212,19 +202,6 @@ def _draw_tree(
         text = f"and {len(tree.children) - shown:,}\nmore"
         style = {"va": "center", "fontsize": 8, "color": "0.3"}
         panel.text(most * (1 + _GAP), 0.5, text, **style)
-
-
-def _crop(image: Array, fields: ReceptiveFields, child: int) -> Array:
-    """Returns what a child sees; what lies beyond the image is grey."""
-    views = np.split(image, image.shape[1] // fields.image_shape[1], axis=1)
-    size = np.array(fields.size)
-    first = np.rint(fields.child_centres[child] - (size - 1) / 2).astype(int)
-    top, left = size + np.clip(first, -size, fields.image_shape)
-    edges = [(n, n) for n in size] + [(0, 0)] * (image.ndim - 2)
-    seen = [
-        np.pad(view, edges, constant_values=224)[top:, left:] for view in views
-    ]
-    return np.concatenate([x[: size[0], : size[1]] for x in seen], axis=1)
 
 
 def _draw_crop(
@@ -250,7 +227,13 @@ def _sentence(count: int, fields: ReceptiveFields) -> str:
     (rows, columns), (high, wide) = fields.size, fields.image_shape
     down, across, _ = fields.grid
     sees = f"each sees {rows}x{columns} of {high}x{wide} pixels"
-    if not fields.is_local and min(down, across) > 1:
+    if fields.unknown:
+        sees = (
+            f"each sees {rows}x{columns} of {high}x{wide} pixels at most, and "
+            "its place is not known, as nothing is of the layers "
+            f"{', '.join(fields.unknown)}"
+        )
+    elif not fields.is_local and min(down, across) > 1:
         sees = (
             f"each sees up to {rows}x{columns} of {high}x{wide} pixels, and is "
             f"shown by its cell in a grid of {down}x{across}"

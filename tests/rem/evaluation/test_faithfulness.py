@@ -172,16 +172,6 @@ def test_stability_is_that_of_shifted_images(report, loop):
     assert report.stability < 0.95
 
 
-def test_silent_capsules_are_counted_by_layer(model):
-    silenced = keras.models.clone_model(model)
-    silenced.set_weights(model.get_weights())
-    kernel, bias = silenced.get_layer("primary_caps").weights
-    kernel.assign(np.array(kernel) * np.repeat([1, 0], 4))
-    bias.assign(np.array(bias) * np.repeat([1, 0], 4))
-    found = rem.faithfulness(silenced, (IMAGES, LABELS)).silent_capsules
-    assert found == {"primary_caps": 0.5, "class_caps": 0.0}
-
-
 def both(share):
     return {"zero": share, "mean": share}
 
@@ -267,7 +257,7 @@ def test_lengths_with_and_without_trees_are_those_of_children_at_zero():
     model = draw_weights(tiny_capsnet(), 0, class_caps=9.0)
     images = np.random.default_rng(0).random((5, 8, 8, 1)).astype("float32")
     trees = rem.trees(model, images)
-    found = rem.tree_lengths(model, images, trees, batch_size=2)
+    found = rem.tree_lengths(model, images, trees)
     assert found.shape == (5, 3, 3)
     np.testing.assert_array_equal(found[:, 0], trees.lengths)
     shown = rem.capsule_outputs(model, couplings=False)(images)
@@ -302,7 +292,6 @@ def test_of_a_network_whose_tree_is_everything():
     assert (report.size, report.empty_trees) == (0.25, 0.0)
     assert report.class_share == pytest.approx(1.0)
     assert report.stability is None  # capsules have no pixels
-    assert report.silent_capsules == {"classes": 0.0}
     assert report.shorter["zero"] == 1.0
     # The first of four classes is the answer to nothing, and to a quarter.
     assert report.answer_changes["zero"] == report.answer_changes_chance == 0.75
@@ -360,79 +349,12 @@ def test_of_a_network_whose_tree_is_nothing():
     assert report.class_share == 1.0  # couplings never vary
 
 
-def lengths_of(model, names, taken, **arguments):
-    """Returns lengths and couplings of layers, called one after another."""
-    couplings = []
-    for name in names:
-        *taken, found = model.get_layer(name)(
-            *taken, return_couplings=True, **arguments
-        )
-        couplings.append(np.asarray(found))
-    last = np.asarray(taken[-1])
-    return np.linalg.norm(last, axis=-1) if last.ndim == 3 else last, couplings
-
-
-def trees_of(lengths, couplings):
-    """Follows couplings down; returns bool `[b, i]`."""
-    trees = []
-    for n, j in enumerate(lengths.argmax(axis=-1)):
-        inside = [int(j)]
-        for links in reversed(couplings):
-            count, parents = links[n].shape
-            inside = [
-                i
-                for i in range(count)
-                if any(links[n][i, j] > 1 / parents + 1e-6 for j in inside)
-            ]
-        trees.append(np.isin(np.arange(count), inside))
-    return np.array(trees)
-
-
-def check(model, inside, names, **arguments):
-    """Compares the measures with calls of the layers themselves."""
-    pixels, images = rem.encoder(model).input, images_of(model, 12)
-    data = images, LABELS[:12]
-    report = rem.faithfulness(model, data, draws=1)
-    rows = keras.Model(pixels, model.get_layer(inside).output)(images)
-    taken = [np.asarray(x) for x in keras.tree.flatten(rows)]
-    lengths, couplings = lengths_of(model, names, taken, **arguments)
-    trees = trees_of(lengths, couplings)
-    classes, before = lengths.argmax(axis=-1), lengths.max(axis=-1)
-    grid = trees.reshape(taken[0].shape[:-1])
-    # All of them at once, since JAX compiles each call anew.
-    silenced = np.concatenate([grid, ~grid, grid, ~grid])
-    other = []
-    for k, x in enumerate(taken):
-        zero, mean = np.zeros_like(x), 0 * x + x.mean(axis=0)
-        where = silenced[..., None] if k == 0 else silenced
-        values = np.concatenate([zero, zero, mean, mean])
-        other.append(np.where(where, values, np.concatenate([x] * 4)))
-    found = lengths_of(model, names, other, **arguments)[0]
-    for name, (without, alone) in zip(
-        ("zero", "mean"), found.reshape(2, 2, 12, -1), strict=True
-    ):
-        assert report.sufficiency[name] == np.mean(
-            alone.argmax(axis=-1) == classes
-        )
-        other = without.argmax(axis=-1) != classes
-        short = without[np.arange(12), classes] < 0.5 * before
-        assert report.answer_changes[name] == np.mean(other)
-        assert report.shorter[name] == np.mean(short)
-        assert report.necessity[name] == np.mean(other | short)
-    assert report.size == np.mean(trees)
-    return report
-
-
-@pytest.mark.parametrize(
-    "settings", [{"decoder": True}, {"routing": "regularized"}]
-)
-def test_measures_with_inputs_of_labels(settings):
-    model = tiny_capsnet(**settings)
-    draw_weights(
-        model, 4, class_caps=3.0, **{f"decoder{k}": 0.1 for k in range(9)}
+def routed(layer, taken):
+    """Returns lengths and couplings of a layer that is given activations."""
+    _, lengths, couplings = layer(
+        *taken, return_activations=True, return_couplings=True
     )
-    report = check(model, "primary_caps", ["class_caps"])
-    assert 0.0 < report.size < 1.0
+    return np.asarray(lengths), np.asarray(couplings)
 
 
 def test_measures_with_activations_of_their_own():
@@ -444,11 +366,32 @@ def test_measures_with_activations_of_their_own():
     _, activations = layer(*capsules, return_activations=True)
     model = keras.Model(images, activations)
     draw_weights(model, 4, classes=1.0, primary_caps=1.0)
-    names = ["classes"]
-    report = check(model, "primary_caps", names, return_activations=True)
-    assert 0.0 < report.size < 1.0
+    data = images_of(model, 12)
+    report = rem.faithfulness(model, (data, LABELS[:12]), draws=1)
+    taken = [np.asarray(x) for x in keras.Model(images, capsules)(data)]
+    lengths, couplings = routed(layer, taken)
+    classes, before = lengths.argmax(axis=-1), lengths.max(axis=-1)
+    trees = couplings[np.arange(12), :, classes] > 1 / 3 + 1e-6
+    grid = trees.reshape(taken[0].shape[:-1])
+    # All of them at once, since JAX compiles each call anew.
+    silenced = np.concatenate([grid, ~grid, grid, ~grid])
+    other = []
+    for k, x in enumerate(taken):
+        zero, mean = np.zeros_like(x), 0 * x + x.mean(axis=0)
+        where = silenced[..., None] if k == 0 else silenced
+        values = np.concatenate([zero, zero, mean, mean])
+        other.append(np.where(where, values, np.concatenate([x] * 4)))
+    answers = routed(layer, other)[0].reshape(2, 2, 12, -1)
+    for name, (without, alone) in zip(("zero", "mean"), answers, strict=True):
+        same = alone.argmax(axis=-1) == classes
+        assert report.sufficiency[name] == np.mean(same)
+        changes = without.argmax(axis=-1) != classes
+        short = without[np.arange(12), classes] < 0.5 * before
+        assert report.answer_changes[name] == np.mean(changes)
+        assert report.shorter[name] == np.mean(short)
+        assert report.necessity[name] == np.mean(changes | short)
+    assert report.size == np.mean(trees) and 0.0 < report.size < 1.0
     assert report.necessity != {"zero": 1.0, "mean": 1.0}
-    assert [*report.silent_capsules] == ["primary_caps", "classes"]
 
 
 def test_a_compact_model_has_the_measures_of_the_whole_one():
@@ -468,7 +411,6 @@ def test_a_compact_model_has_the_measures_of_the_whole_one():
     maps = [each.pop("saliency") for each in (found, expected)]
     # Random weights are others where there are fewer.
     assert maps[0]["other_image"] == pytest.approx(maps[1]["other_image"])
-    found.pop("silent_capsules"), expected.pop("silent_capsules")
     # Half of the children are left, of which as many are drawn otherwise.
     expected["size"] *= 2
     for name, value in expected.items():

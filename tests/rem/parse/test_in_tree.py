@@ -6,8 +6,6 @@ import pytest
 
 from tests.networks import draw_weights, outputs_of, tiny_capsnet
 from tfcaps import rem, routing
-from tfcaps.layers import ClassCaps
-from tfcaps.parts import ConstellationCaps
 from tfcaps.rem.parse.in_tree import TREE_MARGIN, in_tree, tree_threshold
 
 IMAGES = np.random.default_rng(3).random((20, 8, 8, 1), dtype=np.float32)
@@ -24,7 +22,7 @@ class HalfRouting(routing.DynamicRouting):
 
 @pytest.mark.parametrize("parents", [3, 10, 1152])
 def test_uniform_couplings_are_in_no_tree_whatever_their_rounding(parents):
-    threshold = tree_threshold(ClassCaps(parents, 4))
+    threshold = tree_threshold(routing.DynamicRouting(), parents)
     uniform = np.float32(1 / parents)
     rounded = uniform * np.float32(1.0 + 0.5 * TREE_MARGIN)
     assert not in_tree(np.array([uniform, rounded, 0.0]), threshold).any()
@@ -33,11 +31,10 @@ def test_uniform_couplings_are_in_no_tree_whatever_their_rounding(parents):
 
 def test_a_threshold_is_rounded_where_the_routing_rounds():
     for parents, wanted in ((16, 0.1), (10, 0.1), (7, 1 / 7), (3, 1 / 3)):
-        eleven = ClassCaps(parents, 4, routing.DynamicRouting(levels=11))
-        assert tree_threshold(eleven) == pytest.approx(wanted)
-    for half in (HalfRouting(levels=4), HalfRouting()):  # above 1/3
-        assert tree_threshold(ClassCaps(10, 4, half)) == 0.5
-    assert tree_threshold(ConstellationCaps(10, levels=4)) == 0.5
+        eleven = routing.DynamicRouting(levels=11)
+        assert tree_threshold(eleven, parents) == pytest.approx(wanted)
+    assert tree_threshold(HalfRouting(levels=4), 10) == 0.5  # above 1/3
+    assert tree_threshold(HalfRouting(), 10) == 0.5
 
 
 def test_every_part_of_rem_asks_the_routing():

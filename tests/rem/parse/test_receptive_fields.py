@@ -6,13 +6,13 @@ import keras
 import numpy as np
 import pytest
 from keras import layers as kl
+from matplotlib.text import Text
 
 from tests.networks import (
     SMALL_NETWORKS,
     every_network,
-    tiny_capsnet,
 )
-from tfcaps import models, rem
+from tfcaps import models, rem, viz
 from tfcaps.layers import (
     CapsuleConv2D,
     ClassCaps,
@@ -183,14 +183,20 @@ def test_children_of_flattened_maps_keep_their_own_fields():
     assert fields.size == (7, 7) and fields.is_local
 
 
-def test_unknown_layer_sees_everything_and_is_named():
+def test_unknown_layer_sees_everything_and_no_child_has_a_place():
     turned = kl.Permute((2, 1, 3), name="turned")
-    fields = rem.receptive_fields(network(9, turned, PRIMARY(3, 2)))
+    model = network(9, turned, PRIMARY(3, 2))
+    fields = rem.receptive_fields(model)
     assert fields.unknown == ("turned",)
     assert fields.size == (9, 9)
-    assert not fields.is_local
-    # On a map of the same size places stay.
-    np.testing.assert_array_equal(fields.centres[:, 0, 0], [1, 3, 5, 7])
+    assert not fields.is_local and fields.regions is fields
+    trees = rem.trees(model, np.ones((1, 9, 9, 2), "float32"))
+    assert np.isnan(fields.child_centres).all() and not trees.has_places
+    [record] = rem.tree_records(trees, fields)
+    assert {leaf["place"] for leaf in record["leaves"]} <= {None}
+    page = viz.tree_fields(np.ones((1, 9, 9, 1)), trees, fields)
+    said = " ".join(text.get_text() for text in page.findobj(Text))
+    assert "its place is not known" in said.replace("\n", " ")
 
 
 def test_grid_that_says_nothing_about_places_is_spread_over_the_image():
@@ -223,20 +229,6 @@ def test_every_network_has_known_fields(name):
     if name in ("backbone_capsnet", "multilayer_capsnet"):
         assert_seen_is_the_box(model)
         assert fields.is_local == (fields.grid[:2] != (1, 1))
-
-
-@pytest.mark.parametrize("share", [None, "type"])
-def test_compact_network_has_the_same_fields(share):
-    model = tiny_capsnet(primary_types=3, share=share)
-    weight = model.get_layer("class_caps").transformation
-    silent = np.arange(weight.shape[0]) % 3 == 1
-    weight.assign(np.where(silent[:, None, None, None], 0.0, weight))
-    compact = rem.compact(model)
-    fields, others = map(rem.receptive_fields, (model, compact))
-    assert fields.grid[:2] == others.grid[:2] and others.grid[2] == 2
-    left = np.arange(len(fields.boxes)) % 3 != 1
-    np.testing.assert_array_equal(fields.boxes[left], others.boxes)
-    np.testing.assert_array_equal(fields.centres, others.centres)
 
 
 def test_what_has_no_fields_is_an_error():

@@ -175,27 +175,6 @@ def test_own_constraints_act_too_and_come_back(images):
     assert isinstance(kernel.constraint, keras.constraints.NonNeg)
 
 
-@pytest.mark.slow
-def test_resumed_training_continues_masks_and_schedule(images, tmp_path):
-    def run(epochs, stop_after=None):
-        keras.utils.set_random_seed(3)
-        model = rem.prune_low_magnitude(
-            compiled(tiny_capsnet()), lambda step: min(step / 12, 0.8)
-        )
-        back_up = keras.callbacks.BackupAndRestore(
-            str(tmp_path), delete_checkpoint=False
-        )
-        callbacks = [] if stop_after is None else [back_up]
-        fit(model, images, callbacks, epochs=stop_after or epochs)
-        return model
-
-    whole = run(4)
-    run(4, stop_after=2)
-    resumed = run(4, stop_after=4)
-    for path, array in prunable(whole).items():
-        np.testing.assert_allclose(prunable(resumed)[path], array, atol=SUMS)
-
-
 def test_wrong_arguments_are_errors():
     model, half = tiny_capsnet(), lambda step: 0.5
     begin = rem.prune_low_magnitude
@@ -252,12 +231,6 @@ def restoring(model):
     return [stop("sparsity", mode="min", restore_best_weights=True)]
 
 
-def setting(model):
-    before = model.get_weights()
-    undo = keras.callbacks.LambdaCallback
-    return [undo(on_train_end=lambda logs: model.set_weights(before))]
-
-
 # Callbacks, the optimiser, and how sparse the network is at least.
 UNDOING = {
     "EarlyStopping": (restoring, keras.optimizers.Adam, 0.5),
@@ -267,8 +240,6 @@ UNDOING = {
         averaging,
         0.79,
     ),
-    "set_weights": (setting, keras.optimizers.Adam, 0.79),
-    "SNIP with averages": (lambda model: [], averaging, 0.79),
 }
 
 
@@ -279,10 +250,7 @@ def test_pruned_weights_are_pruned_once_more_and_it_is_said(
 ):
     callbacks, make_optimizer, least = UNDOING[name]
     model = compiled(tiny_capsnet(filters=6), make_optimizer())
-    if name.startswith("SNIP"):
-        rem.prune_single_shot(model, [images], 0.8)
-    else:
-        rem.prune_low_magnitude(model, lambda step: min(0.1 * step, 0.8))
+    rem.prune_low_magnitude(model, lambda step: min(0.1 * step, 0.8))
     with pytest.warns(UserWarning, match=r"of the \d.* pruned weights.*% were"):
         fit(model, images, callbacks(model), epochs=4)
         rem.strip_pruning(model)

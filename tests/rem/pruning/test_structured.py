@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 import tfcaps
-from tests.backends import on_tensorflow
 from tests.compaction import assert_same, compiled, fit, randomized
 from tests.networks import (
     SMALL_NETWORKS,
@@ -15,7 +14,7 @@ from tests.networks import (
     tiny_capsnet,
 )
 from tests.nightly import nightly
-from tests.tolerance import SUMS, assert_all_close
+from tests.tolerance import SUMS, assert_all_equal
 from tfcaps import rem
 from tfcaps.rem.pruning.structured import UnitGroups
 
@@ -37,12 +36,21 @@ SITES = {
 }
 
 
+# Types of parts, channels of a backbone and hidden capsules of the scaled
+# distance stay, so that less can leave than the half.
+SHARES = {
+    "constellation_capsnet": 0.1,
+    "backbone_capsnet": 0.3,
+    "gamma_capsnet": 0.4,
+}
+
+
 def num_left(groups, keep):
     return np.bincount(groups.sites[keep], minlength=groups.sites.max() + 1)
 
 
 @every_network
-def test_compacted_network_does_what_the_masked_one_does(name, rng):
+def test_compacted_network_does_what_the_masked_one_does(name, rng, tmp_path):
     keras.utils.set_random_seed(0)
     model = randomized(compiled(SMALL_NETWORKS[name]()), rng)
     if not SITES[name]:
@@ -57,10 +65,7 @@ def test_compacted_network_does_what_the_masked_one_does(name, rng):
     inputs = images_of(model, 4)
     before = np.array(model(inputs))
     full = rem.multiply_adds(model).total
-    # The types of parts and the channels of a backbone stay.
-    share = {"constellation_capsnet": 0.1, "backbone_capsnet": 0.3}.get(
-        name, 0.5
-    )
+    share = SHARES.get(name, 0.5)
     rem.prune_structured(model, lambda step: share)
     pruning = model.pruning
     every = np.ones(len(pruning.groups), bool)
@@ -71,7 +76,10 @@ def test_compacted_network_does_what_the_masked_one_does(name, rng):
     assert share <= pruning.reached() < 0.9
     assert not keep.all()
     rem.strip_pruning(model)
+    masked = model.get_weights()
     compact = rem.compact(model)
+    assert compact.name == model.name
+    assert_all_equal(model.get_weights(), masked)
     # Types of which every child has left go too.
     counted = rem.multiply_adds(compact).total
     modelled = pruning.groups.multiply_adds(keep)
@@ -82,6 +90,11 @@ def test_compacted_network_does_what_the_masked_one_does(name, rng):
     # EM divides by variances, which enlarges what sums are rounded by.
     atol = 1e-5 if name == "em_capsnet" else SUMS
     assert_same(rem.capsule_outputs(compact)(inputs), expected, atol)
+    shown = rem.explanation(model)(inputs)
+    assert_same(rem.explanation(compact)(inputs), shown, atol)
+    compact.save(tmp_path / "compact.keras")
+    loaded = keras.models.load_model(tmp_path / "compact.keras")
+    np.testing.assert_allclose(loaded(inputs), compact(inputs), atol=SUMS)
 
 
 def test_each_layer_loses_the_same_share():
@@ -192,22 +205,3 @@ def test_units_leave_one_after_the_other_and_never_come_back(images):
     history = fit(model, images)
     assert history["sparsity"] == [model.pruning.sparsity()]
     assert history["sparsity"][0] > 0.3
-
-
-@on_tensorflow
-@pytest.mark.slow
-def test_resumed_training_goes_on_with_its_units(images, tmp_path):
-    def begun():
-        keras.utils.set_random_seed(1)
-        model = compiled(SMALL_NETWORKS["parts_capsnet"]())
-        schedule = keras.optimizers.schedules.PolynomialDecay(0.0, 6, 0.6)
-        return rem.prune_structured(model, schedule)
-
-    whole, first, second = begun(), begun(), begun()
-    fit(whole, images, epochs=3)
-    fit(first, images, epochs=1)
-    first.save_weights(tmp_path / "back_up.weights.h5")
-    second.load_weights(tmp_path / "back_up.weights.h5")
-    assert second.pruning.reached() == first.pruning.reached() > 0
-    fit(second, images, epochs=2)
-    assert_all_close(second.weights, whole.weights)

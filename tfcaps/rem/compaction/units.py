@@ -1,135 +1,176 @@
-"""The units of a layer: which make which, and which weights are theirs.
+"""The units of a model: which depend on which, and which leave together."""
 
-Units are the channels of a feature map `[b, h, w, c]`, the types of a capsule
-map `[b, h, w, t, k]` and the capsules `[b, i, k]`; other tensors have none.
-`tfcaps.rem.compact` removes units that have no effect;
-`tfcaps.rem.prune_structured` takes the effect of units away.
-"""
-
+from collections import Counter
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 from keras import ops
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
-Mask = NDArray[np.bool_]
-# Of units; NaN where the value is not the same everywhere in every image.
-Values = NDArray[np.floating]
-Constants = list[Values]  # of each input or output
-# Numbers of units, and pairs of those that only leave together.
-Ids = NDArray[np.integer]
-Ties = list[tuple[Ids, Ids]]
-Rebuilt = tuple[Any, list[Any]]  # a layer and its weights
-# Of a layer's input.
-Shape = tuple[int | None, ...]
-
-# By the number of axes of a tensor, which is that of its units.
-AXIS = {3: 1, 4: 3, 5: 3}
+from tfcaps.graphs import calls_of
+from tfcaps.layers.units import Ids, LayerUnits, Mask, Shape
+from tfcaps.rem.compaction.rules import AXIS, any_at, units_of
 
 
-class Slice(NamedTuple):
-    """The entries of a weight that belong to units."""
+class UnitCall(NamedTuple):
+    """A call of a layer or an operation, and the numbers of its units."""
 
-    variable: Any
-    axis: int
-    units: Ids  # number of the unit of each entry along the axis
-    fill: float = 0.0  # where a unit was left out
-    counts: bool = True  # whether a unit has an effect if others are here
+    layer: Any
+    shape: Shape  # of the first input
+    inputs: list[Ids]
+    outputs: list[Ids]
+    units: LayerUnits | None
 
-
-class Rule:
-    """How units of a layer's outputs depend on units of its inputs.
-
-    Values and numbers of units come as lists, one for each input or output of
-    the layer's only call, masks as those of the first. Most of it follows from
-    the weights of each unit.
-    """
-
-    # Name of the setting that counts the units of an output.
-    num_units = ""
-    # Whether output units that are not silent stay, also if nothing reads them.
-    competes = False
-
-    def __init__(self, layer: Any):
-        self.layer = layer
-
-    def producer_slices(self) -> list[Slice]:
-        """Returns the weights that make each unit of the first output."""
-        return []
-
-    def consumer_slices(self) -> list[Slice]:
-        """Returns the weights that read each unit of the first input."""
-        return []
-
-    def tied_units(self, inputs: list[Ids], outputs: list[Ids]) -> Ties:
-        """Returns pairs of units that only leave together."""
-        return []
-
-    def stays(self, outputs: int) -> bool:
-        """Tells whether no unit of so many outputs can be left out."""
-        return False
-
-    def constants(self, inputs: Constants) -> Constants:
-        """Returns the values of constant output units, NaN for the others.
-
-        The list is shorter, or empty, where none is known to be constant.
-        """
-        return []
-
-    def used(self, wanted: Mask, inputs: Constants) -> Mask:
-        """Returns the input units that the `wanted` output units depend on."""
-        slices = [s for s in self.consumer_slices() if s.counts]
-        used = np.full(len(inputs[0]), not slices)
+    def used(self, wanted: Mask) -> Mask:
+        """Returns the input units that the `wanted` output units read."""
+        if self.units is None or self.units.sources is not None:
+            return np.zeros(
+                len(self.inputs[0]), bool
+            )  # but those that are tied
+        slices = [s for s in self.units.read if s.counts]
+        used = np.full(len(self.inputs[0]), not slices)
         for s in slices:
-            array = self._array(s.variable) != 0
-            for made in self.producer_slices():
+            array = array_of(s.variable) != 0
+            for made in self.units.made:
                 if made.variable is s.variable:
-                    kept = wanted[made.units]
-                    array = np.compress(kept, array, axis=made.axis)
+                    array = np.compress(wanted[made.units], array, made.axis)
             np.logical_or.at(used, s.units, any_at(array, s.axis))
-        return used & (inputs[0] != 0)
-
-    def rebuild(self, taken: Mask, wanted: Mask, inputs: Constants) -> Rebuilt:
-        """Returns a layer for the units that are left, and its weights."""
-        return self._changed(**self._settings(wanted)), self._left(
-            (self.producer_slices(), wanted),
-            (self.consumer_slices(), taken),
-        )
-
-    def _settings(self, wanted: Mask) -> dict[str, Any]:
-        """Returns the settings of a layer of the wanted units."""
-        return {self.num_units: int(wanted.sum())} if self.num_units else {}
-
-    def _changed(self, **changes: Any) -> Any:
-        """Returns a layer with this one's config, but for the changes."""
-        config = {**self.layer.get_config(), **changes}
-        return type(self.layer).from_config(config)
-
-    def _left(self, *kept: tuple[list[Slice], Mask]) -> list[Any]:
-        """Returns all weights with what is kept of the units of slices."""
-        arrays = {id(v): self._array(v) for v in self.layer.weights}
-        for slices, mask in kept:
-            for s in slices:
-                array = arrays[id(s.variable)]
-                array = np.compress(mask[s.units], array, axis=s.axis)
-                arrays[id(s.variable)] = array
-        return list(arrays.values())
+        return used
 
     def silent(self) -> Mask:
-        """Returns the units of which every weight is as if they had left."""
-        slices = [s for s in self.producer_slices() if s.counts]
-        silent = np.ones(max(s.units.max() for s in slices) + 1, bool)
-        for s in slices:
-            array = self._array(s.variable)
-            used = any_at(array != np.asarray(s.fill, array.dtype), s.axis)
-            np.logical_and.at(silent, s.units, ~used)
+        """Returns the output units whose weights are as if they had left."""
+        silent = np.ones(len(self.outputs[0]), bool)
+        for s in self.units.made if self.units else ():
+            if s.counts:
+                array = array_of(s.variable)
+                differs = array != np.asarray(s.fill, array.dtype)
+                np.logical_and.at(silent, s.units, ~any_at(differs, s.axis))
         return silent
 
-    def _array(self, variable: Any) -> NDArray[Any]:
-        return np.asarray(ops.convert_to_numpy(variable))
+    def rebuilt(self, keep: Mask) -> tuple[Any, list[Any]]:
+        """Returns a layer for the units that are left, and its weights."""
+        layer = self.layer
+        if not isinstance(layer, keras.Layer):
+            return layer, []  # an operation without weights
+        config = layer.get_config()
+        arrays = {id(v): array_of(v) for v in layer.weights}
+        if self.units is not None:
+            taken, left = keep[self.inputs[0]], keep[self.outputs[0]]
+            config |= self.units.settings(left)
+            for slices, mask in (
+                (self.units.made, left),
+                (self.units.read, taken),
+            ):
+                for s in slices:
+                    array = arrays[id(s.variable)]
+                    array = np.compress(mask[s.units], array, axis=s.axis)
+                    arrays[id(s.variable)] = array
+        return type(layer).from_config(config), [*arrays.values()]
 
 
-def any_at(used: Mask, axis: int) -> Mask:
-    """Returns a mask of where along an axis something is true."""
-    others = tuple(k for k in range(used.ndim) if k != axis)
-    return np.asarray(used.any(axis=others))
+class Units:
+    """The units of a functional model, numbered, and their groups.
+
+    With `frozen_stay` layers that are not trained keep their units.
+
+    Attributes:
+        calls: The calls, in the order in which they happen.
+        groups: Group of each unit; units of one group leave together.
+        pinned: Whether each group stays, whatever its weights.
+    """
+
+    def __init__(self, model: keras.Model, frozen_stay: bool = False):
+        copy, calls = calls_of(model)
+        self._numbers: dict[int, Ids] = {}
+        times = Counter(id(call.layer) for call in calls)
+
+        def numbers(tensor: Any) -> Ids:
+            if id(tensor) not in self._numbers:
+                start = sum(map(len, self._numbers.values()))
+                axis = AXIS.get(len(tensor.shape))
+                count = 0 if axis is None else int(tensor.shape[axis] or 0)
+                self._numbers[id(tensor)] = np.arange(start, start + count)
+            return self._numbers[id(tensor)]
+
+        pinned = [numbers(tensor) for tensor in (*copy.inputs, *copy.outputs)]
+        ties: list[tuple[Ids, Ids]] = []
+        self.calls = []
+        for layer, taken, given, in_training in calls:
+            shapes = [tuple(tensor.shape) for tensor in taken]
+            units = None
+            frozen = frozen_stay and not getattr(layer, "trainable", True)
+            if times[id(layer)] == 1 and not in_training and not frozen:
+                units = units_of(layer, shapes, tuple(given[0].shape))
+            inputs, outputs = (list(map(numbers, x)) for x in (taken, given))
+            if units is None or units.outputs != len(outputs):
+                units = None  # of couplings, for example, all have a place
+                pinned += inputs + outputs
+            elif units.sources is not None:
+                ties += [(ids, outputs[0]) for ids in units.sources(inputs)]
+            else:
+                ties += [(inputs[0], ids) for ids in inputs[1:]]
+                if units.stay or len({*map(len, outputs)}) > 1:
+                    pinned += outputs
+                else:
+                    ties += [(outputs[0], ids) for ids in outputs[1:]]
+            shape = shapes[0] if shapes else ()
+            self.calls.append(UnitCall(layer, shape, inputs, outputs, units))
+        total = sum(map(len, self._numbers.values()))
+        one, other = np.concatenate(
+            [np.zeros((2, 0), int), *map(np.stack, ties)], axis=1
+        )
+        edges = np.ones(len(one)), (one, other)
+        count, self.groups = connected_components(
+            coo_array(edges, (total, total)), directed=False
+        )
+        self.pinned = np.zeros(count, bool)
+        self.pinned[self.groups[np.concatenate(pinned)]] = True
+
+    def needed(self) -> Mask:
+        """Returns a mask of the groups that something depends on."""
+        keep, zero = self.pinned.copy(), self._zero()
+        for call in self.calls:
+            if call.units is not None and call.units.compete:
+                keep[self.groups[call.outputs[0]][~call.silent()]] = True
+        self._grow(keep, zero)
+        for ids in self._numbers.values():
+            if len(ids) and not keep[self.groups[ids]].any():
+                keep[self.groups[ids[0]]] = True  # no layer without units
+                self._grow(keep, zero)
+        return keep
+
+    def _zero(self) -> Mask:
+        """Returns a mask of the units that are 0 in every image."""
+        zero = np.zeros(len(self.groups), bool)
+        for call in self.calls:
+            if (units := call.units) is None:
+                continue
+            if units.sources is None:
+                silent = call.silent()
+            else:
+                sources = units.sources([zero[ids] for ids in call.inputs])
+                silent = np.all(sources, axis=0)
+            ids = call.outputs[units.active[1]]
+            zero[ids] = (silent & units.zero)[: len(ids)]
+        return zero
+
+    def _grow(self, keep: Mask, zero: Mask) -> None:
+        """Adds the groups that those which are kept depend on."""
+        before = -1
+        while before < (before := keep.sum()):
+            for call in reversed(self.calls):
+                if call.units is None or not call.inputs:
+                    continue
+                used = call.used(keep[self.groups[call.outputs[0]]])
+                active = ~zero[call.inputs[call.units.active[0]]]
+                # A pose of 0 casts no vote; an activation of 0 needs both.
+                used = used | active if call.units.active[0] else used & active
+                keep[self.groups[call.inputs[0]][used]] = True
+
+
+def array_of(variable: Any) -> NDArray[Any]:
+    """Returns the value of a variable."""
+    return np.asarray(ops.convert_to_numpy(variable))

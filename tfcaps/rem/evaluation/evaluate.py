@@ -16,6 +16,7 @@ from tfcaps.graphs import (
     encoder,
     keep_pruned,
     routed_layers,
+    routing_of,
 )
 from tfcaps.ops import Tensor, check_mode, quantize
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
@@ -39,7 +40,7 @@ from tfcaps.rem.parse.couplings import (
 from tfcaps.rem.parse.dictionary import CouplingDictionary
 from tfcaps.rem.parse.trees import TreeNetwork, Trees
 from tfcaps.rem.pruning.masks import count_parameters, sparsity
-from tfcaps.rem.results import Result, Row, lines_of
+from tfcaps.rem.results import Result, lines_of
 
 # Below either, couplings are uniform but for noise, and trees say nothing. Too
 # strong a decay leaves 0.1 % of the codes off the uniform coupling.
@@ -52,8 +53,6 @@ TRIVIAL_WHOLE_SHARE = 0.5
 _FEWEST_SAMPLES = 30
 # Standard deviations above the most frequent class; by chance it is 1 in 100.
 _CLEARLY = 2.33
-# Fields that `to_dict` has in another form.
-_NOT_JSON = ("dictionary", "type_dictionary", "faithfulness", "named_parts")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,18 +72,15 @@ class Report(Result):
             the uniform coupling 1/J.
         strong_share: Share of the children that are in a sample's tree, with
             couplings as they are.
-        whole_share: Share of samples whose tree has every child and so only
-            repeats the class.
+        whole_share: Share of samples whose tree has every child.
         t_score: Mean T-score of the unquantised couplings, see `t_score`.
-        zero_layers: Names of the fully connected layers all of whose couplings
-            were rounded to 0.
+        zero_layers: Names of layers whose couplings all were rounded to 0.
         sparsity: Share of zeros among transformations and kernels.
         sparsity_paper: The same with the biases of these layers, see
             `tfcaps.rem.sparsity`.
         nonzero_parameters: Parameters that are not zero.
         total_parameters: All parameters.
-        majority_share: Share of the most frequent class: accuracy of always
-            naming it.
+        majority_share: Accuracy of always naming the most frequent class.
         dictionary: The parse trees of each predicted class.
         type_dictionary: Their keys of types, see `Trees.type_codes`, or `None`
             where children have no positions.
@@ -95,16 +91,15 @@ class Report(Result):
         multiply_adds: Multiply-adds for one image, or `None` where the size of
             images is not known.
         t_score_voting: The T-score over the children that are active in some
-            image. The others, such as those that pruning has left no vote,
-            choose no parent, which makes the T-score of all low.
+            image. The others, as of pruning, choose no parent.
         voting_children: How many children these are.
-        tree_threshold: The coupling that a child must exceed to be in a tree,
-            see `tfcaps.rem.trees`.
+        tree_threshold: The coupling that a child in a tree exceeds.
         by_levels: Accuracy and entropy at several numbers of levels, see
             `levels_curve`, if these were measured.
     """
 
-    told = ("learnt", "trivial", "empty", "verdict", "type_entropy_bits")
+    properties = ("learnt", "trivial", "empty", "verdict", "type_entropy_bits")
+    words = words.report_rows, words.report_verdict
 
     levels: int
     levels_per_layer: dict[str, int]
@@ -195,26 +190,12 @@ class Report(Result):
         """Whether the network does not use its trees, if that was measured."""
         return None if self.faithfulness is None else self.faithfulness.empty
 
-    @property
-    def verdict(self) -> str:
-        """Whether the trees say anything, are used, and name parts."""
-        return words.report_verdict(self)
-
     def to_dict(self) -> dict[str, Any]:
         """Returns everything but the keys themselves, ready for JSON."""
-        measures = {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if field.name not in _NOT_JSON
-        }
-        used = self.faithfulness
-        return {
-            **measures,
-            **(used.to_dict() if used else {}),
-            "named_parts": self.named_parts and self.named_parts.to_dict(),
-            **self.dictionary.summary(),
-            **{name: getattr(self, name) for name in self.told},
-        }
+        measures = super().to_dict()
+        del measures["dictionary"], measures["type_dictionary"]
+        used = measures.pop("faithfulness") or {}
+        return {**used, **measures, **self.dictionary.summary()}
 
     @classmethod
     def from_dict(
@@ -228,25 +209,18 @@ class Report(Result):
         Raises:
             KeyError: If a measure is missing, as of another version.
         """
-        used, named = None, measures["named_parts"]
+        used = None
         if "necessity" in measures:
-            known = dict(measures)
-            for name, kind in _PARTS.items():
-                known[name] = _read(kind, known[name])
-            used = _read(Faithfulness, known)
+            parts = {n: _read(kind, measures[n]) for n, kind in _PARTS.items()}
+            used = _read(Faithfulness, {**measures, **parts})
         known = {
-            **measures,
             "faithfulness": used,
-            "named_parts": _read(NamedParts, named),
+            "named_parts": _read(NamedParts, measures["named_parts"]),
             "dictionary": dictionary,
             "type_dictionary": type_dictionary,
         }
-        report: Report = _read(cls, known)
+        report: Report = _read(cls, {**measures, **known})
         return report
-
-    @property
-    def rows(self) -> list[Row]:
-        return words.report_rows(self)
 
     def __str__(self) -> str:
         note = [] if self.type_dictionary is None else ["", words.BY_PLACE]
@@ -446,7 +420,7 @@ class Evaluator:
             type_dictionary=types if self.grid else None,
             grid=self.grid,
             multiply_adds=products,
-            tree_threshold=self._last.tree_threshold,
+            tree_threshold=routing_of(self._last).tree_threshold(classes),
             by_levels=rows or None,
         )
 

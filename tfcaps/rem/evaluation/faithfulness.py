@@ -8,11 +8,7 @@ import keras
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfcaps.graphs import clone_with_call, is_routed
-from tfcaps.layers import PrimaryCaps, PrimaryMatrixCaps
-from tfcaps.ops import Tensor, check_positive, length
-from tfcaps.parts import PartCaps
-from tfcaps.rem.batches import predict
+from tfcaps.ops import check_positive
 from tfcaps.rem.evaluation import words
 from tfcaps.rem.evaluation.pixels import PixelFaithfulness, pixel_faithfulness
 from tfcaps.rem.evaluation.saliency_checks import (
@@ -27,15 +23,14 @@ from tfcaps.rem.evaluation.silencing import (
 )
 from tfcaps.rem.parse.trees import Trees
 from tfcaps.rem.parse.trees import trees as trees_of
-from tfcaps.rem.results import Result, Row
+from tfcaps.rem.results import Result
 
 Array = NDArray[Any]
 Shares = dict[str, float]
 
-# Capsules below this length for every image are silent.
-_SILENT = 0.01
 # Images for which random and active children are silenced, and shifted images.
 _CONTROLS, SHIFTED = 400, 256
+_AT_ONCE = 256  # images in a batch
 # Images whose saliency maps are compared.
 _MAPS = 100
 # Activations that differ less are the same but for rounding.
@@ -56,8 +51,6 @@ HALF = 0.5
 MARGIN = 0.05
 # Below it nearly all images have one answer, and hardly any could change.
 LEAST_CHANCE = 0.1
-# Layers that make capsules, besides those that route.
-_CAPSULES = (PartCaps, PrimaryCaps, PrimaryMatrixCaps)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,8 +71,7 @@ class Faithfulness(Result):
             when the tree is silenced.
         answer_changes_chance: The same by chance, if each image got the answer
             of a random one: 1 - sum(q_j^2), with the share q_j of the images
-            that are named j. It is 1 - 1/J where J classes are equally
-            frequent.
+            that are named j.
         shorter: Share of images whose class is less than half as long when the
             tree is silenced, whether the answer changes or not.
         necessity: Share of images of either kind. Mostly the latter: see
@@ -92,19 +84,17 @@ class Faithfulness(Result):
         size: Mean share of the children that are in the tree.
         empty_trees: Share of images whose tree has no child.
         class_share: Share of the variance over images of the couplings with the
-            predicted class that this class explains. 1 is a lookup of the
-            class, also where couplings never vary.
+            predicted class that this class explains; 1 is a lookup of it.
         stability: Mean Jaccard index of the tree and that of the image shifted
             by one pixel. `None` if the model's input is no image.
-        silent_capsules: For each capsule layer, the share of capsules that are
-            shorter than 0.01 for every image.
         samples: How many images were used.
         pixels: What `pixel_faithfulness` returned, if that was measured.
         saliency: What `saliency_checks` returned, `None` of a network without
             saliency maps.
     """
 
-    told = ("same_without_tree", "empty", "verdict")
+    properties = ("same_without_tree", "empty", "verdict")
+    words = words.faithfulness_rows, words.faithfulness_verdict
 
     answer_changes: Shares
     answer_changes_random: Shares
@@ -123,7 +113,6 @@ class Faithfulness(Result):
     empty_trees: float
     class_share: float
     stability: float | None
-    silent_capsules: Shares
     samples: int
     pixels: PixelFaithfulness | None = None
     saliency: SaliencyChecks | None = None
@@ -189,15 +178,6 @@ class Faithfulness(Result):
         parts = self.pixels, self.saliency
         return [part for part in parts if part is not None]
 
-    @property
-    def rows(self) -> list[Row]:
-        return words.faithfulness_rows(self)
-
-    @property
-    def verdict(self) -> str:
-        """One sentence on whether the network uses its trees."""
-        return words.faithfulness_verdict(self)
-
     def __str__(self) -> str:
         sentences = (one.verdict for one in self.further)
         return " ".join([super().__str__(), *sentences])
@@ -248,8 +228,6 @@ def faithfulness(
     References:
         - DeYoung et al., 2020, https://arxiv.org/abs/1911.03429 (sufficiency,
           and necessity as comprehensiveness)
-        - Mitterreiter, Koch, Giesen, Laue, 2023,
-          https://arxiv.org/abs/2301.01583 (silent capsules)
     """
     check_positive(samples=samples, draws=draws)
     silencer = Silencer(model)
@@ -314,7 +292,6 @@ def faithfulness(
         empty_trees=float(np.mean(~np.any(inside, axis=-1))),
         class_share=class_share(trees.towards, trees.predicted),
         stability=stability,
-        silent_capsules=_silent_capsules(network, images, batch_size),
         samples=len(images),
         pixels=of_pixels,
         saliency=saliency_checks(network, images[_evenly(len(images), _MAPS)]),
@@ -344,11 +321,7 @@ def tree_stability(
 
 
 def tree_lengths(
-    model: keras.Model,
-    images: ArrayLike,
-    trees: Trees,
-    *,
-    batch_size: int = 256,
+    model: keras.Model, images: ArrayLike, trees: Trees
 ) -> NDArray[np.float32]:
     """Returns the lengths of all classes when parts of a network are silenced.
 
@@ -358,7 +331,6 @@ def tree_lengths(
         model: As in `trees`.
         images: Its input `[n, ...]`.
         trees: What `tfcaps.rem.trees` returns for them.
-        batch_size: Int. Images in a batch. Defaults to `256`.
 
     Returns:
         Array `[n, 3, j]`, float32: the lengths as they are, those with the tree
@@ -370,8 +342,8 @@ def tree_lengths(
     images = trees.match(images)
     silencer = Silencer(model)
     lengths = np.repeat(trees.lengths[:, np.newaxis], 3, axis=1)
-    for part in parts_of(len(images), batch_size):
-        children = silencer.children(images[part], batch_size)
+    for part in parts_of(len(images), _AT_ONCE):
+        children = silencer.children(images[part], _AT_ONCE)
         inside = trees.in_tree[part]
         lengths[part, 1] = silencer.silence(children, inside)
         lengths[part, 2] = silencer.silence(children, ~inside)
@@ -405,28 +377,6 @@ def _other_children(
     longest = _places(-np.round(active, _DECIMALS)) < sizes
     random, other = (x.reshape(-1, children) for x in (random, other))
     return random, other, longest
-
-
-def _silent_capsules(
-    model: keras.Model, images: Array, batch_size: int
-) -> dict[str, float]:
-    """Returns the share of silent capsules of each capsule layer."""
-    active: dict[str, Tensor] = {}
-
-    def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        outputs = layer(*args, **kwargs)
-        if is_routed(layer) or isinstance(layer, _CAPSULES):
-            both = isinstance(outputs, (tuple, list))
-            active[layer.name] = outputs[1] if both else length(outputs)
-        return outputs
-
-    copy = clone_with_call(model, call)
-    network = keras.Model(copy.input, active)
-    loud: dict[str, Any] = dict.fromkeys(active, False)
-    for part in parts_of(len(images), batch_size):
-        for name, values in predict(network, images[part]).items():
-            loud[name] |= np.any(values >= _SILENT, axis=0)
-    return {name: float(np.mean(~each)) for name, each in loud.items()}
 
 
 def _places(scores: Array) -> Array:

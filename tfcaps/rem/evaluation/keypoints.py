@@ -17,7 +17,7 @@ from tfcaps.rem.evaluation.named_parts import (
     rand_index,
 )
 from tfcaps.rem.parse.trees import Trees
-from tfcaps.rem.results import Result, Row
+from tfcaps.rem.results import Result
 
 Array = NDArray[Any]
 
@@ -54,6 +54,8 @@ class Keypoints(Result):
             the box; `None` without `training`.
     """
 
+    words = (words.keypoints_rows,)
+
     information: float
     rand_index: float
     covered: float
@@ -62,10 +64,6 @@ class Keypoints(Result):
     consistency: float | None = None
     stability: float | None = None
     regression_error: float | None = None
-
-    @property
-    def rows(self) -> list[Row]:
-        return words.keypoints_rows(self)
 
 
 def keypoints(
@@ -139,9 +137,8 @@ class _Seen:
     """Trees, with the parts and boxes of the same images.
 
     Attributes:
+        centres: Row and column of each part in pixels, `[n, parts, 2]`.
         visible: Which parts an image shows, `[n, parts]`.
-        centres: Row and column of each in pixels, `[n, parts, 2]`.
-        boxes: As in `keypoints`.
     """
 
     def __init__(self, trees: Trees, points: Any, boxes: Any):
@@ -151,15 +148,13 @@ class _Seen:
         self.visible = np.isfinite(self.centres[..., 0])
         if not self.visible.any():
             raise ValueError("`points` must show a part. Received: none.")
-        self.boxes = np.zeros((len(trees), 4))
-        if boxes is not None:
-            self.boxes = np.asarray(boxes, np.float64)
-            if self.boxes.shape != (len(trees), 4):
-                raise ValueError(
-                    "`boxes` must be first row, first column, height and width "
-                    f"of each object, [{len(trees)}, 4]. Received: the shape "
-                    f"{self.boxes.shape}."
-                )
+        shape = (len(trees), 4)
+        self._boxes = np.zeros(shape) if boxes is None else np.asarray(boxes)
+        if self._boxes.shape != shape:
+            raise ValueError(
+                "`boxes` must be first row, first column, height and width of "
+                f"each object, {shape}. Received: {self._boxes.shape}."
+            )
 
     def table(self) -> NDArray[np.int64]:
         """Counts the types at each part, `[types + 1, parts]`."""
@@ -196,7 +191,7 @@ class _Seen:
         child = first + np.arange(trees.num_types)
         at = np.take_along_axis(trees.places, child[..., None], axis=1)
         apart = np.abs(at[:, :, None] - self.centres[:, None])
-        half = _HALF * self.boxes[:, None, None, 2:]
+        half = _HALF * self._boxes[:, None, None, 2:]
         near = np.all(apart <= half, axis=-1)  # False of NaN
         return np.asarray(near & self.stands(trees)[..., None])
 
@@ -211,7 +206,7 @@ class _Seen:
 
     def in_box(self, at: Array) -> Array:
         """Returns places `[n, m, 2]` as shares of the boxes."""
-        first, size = self.boxes[:, None, :2], self.boxes[:, None, 2:]
+        first, size = self._boxes[:, None, :2], self._boxes[:, None, 2:]
         return np.asarray((at - first) / size)
 
 
@@ -263,9 +258,6 @@ def _regression_error(fitted: _Seen, asked: _Seen) -> float:
 
 def _standard(values: Array) -> tuple[Array, Array]:
     """Returns means and deviations of columns, without what is NaN."""
-    known = np.isfinite(values)
-    count = np.maximum(known.sum(axis=0), 1)
-    mean = np.where(known, values, 0.0).sum(axis=0) / count
-    square = np.where(known, (values - mean) ** 2, 0.0).sum(axis=0) / count
-    deviation = np.sqrt(square)
-    return mean, np.where(deviation > 0, deviation, 1.0)
+    known = np.ma.masked_invalid(values)
+    deviation = known.std(axis=0).filled(1.0)
+    return known.mean(axis=0).filled(0.0), np.where(deviation, deviation, 1.0)

@@ -13,7 +13,7 @@ from tfcaps.rem.evaluation import words
 from tfcaps.rem.parse.dictionary import entropy
 from tfcaps.rem.parse.trees import Trees
 from tfcaps.rem.parse.trees import trees as trees_of
-from tfcaps.rem.results import Result, Row, lines_of
+from tfcaps.rem.results import Result, lines_of
 
 Array = NDArray[Any]
 
@@ -107,7 +107,8 @@ class NamedParts(Result):
         stability: What `part_stability` returned, if that was measured.
     """
 
-    told = ("named", "verdict")
+    properties = ("named", "verdict")
+    words = words.parts_rows, words.parts_verdict
     least = LEAST
 
     leaves: float
@@ -160,15 +161,6 @@ class NamedParts(Result):
         if self.found_once is not None and self.found_once < LEAST:
             failures.append("found")
         return failures
-
-    @property
-    def rows(self) -> list[Row]:
-        return words.parts_rows(self)
-
-    @property
-    def verdict(self) -> str:
-        """One sentence on whether the trees name parts."""
-        return words.parts_verdict(self)
 
     def __str__(self) -> str:
         table = [] if self.table is None else ["", *words.parts_table(self)]

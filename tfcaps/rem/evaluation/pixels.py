@@ -21,7 +21,7 @@ from tfcaps.rem.evaluation.silencing import (
     parts_of,
 )
 from tfcaps.rem.parse.trees import TreeNetwork, Trees
-from tfcaps.rem.results import Result, Row
+from tfcaps.rem.results import Result
 
 Array = NDArray[Any]
 Shares = dict[str, float]
@@ -88,7 +88,8 @@ class PixelFaithfulness(Result):
         samples: How many images were used.
     """
 
-    told = ("local", "tell", "verdict")
+    properties = ("local", "tell", "verdict")
+    words = words.pixels_rows, words.pixels_verdict
 
     local_truth: Shares
     local_truth_random: Shares
@@ -144,15 +145,6 @@ class PixelFaithfulness(Result):
             self.change[_BEST] - self.change_random[_BEST],
         )
         return max(gains) >= MARGIN
-
-    @property
-    def rows(self) -> list[Row]:
-        return words.pixels_rows(self)
-
-    @property
-    def verdict(self) -> str:
-        """Whether leaves are made by their windows, and what these do."""
-        return words.pixels_verdict(self)
 
 
 def pixel_faithfulness(

@@ -14,7 +14,7 @@ from tfcaps.models.backbone import FrozenModel
 from tfcaps.rem.batches import predict
 from tfcaps.rem.evaluation import words
 from tfcaps.rem.maps import explanation
-from tfcaps.rem.results import Result, Row
+from tfcaps.rem.results import Result
 
 Array = NDArray[Any]
 
@@ -33,7 +33,8 @@ class SaliencyChecks(Result):
             another one.
     """
 
-    told = ("specific", "verdict")
+    properties = ("specific", "verdict")
+    words = words.saliency_rows, words.saliency_verdict
 
     randomization: float
     other_image: float
@@ -42,15 +43,6 @@ class SaliencyChecks(Result):
     def specific(self) -> bool:
         """Whether both are at most 0.5."""
         return max(self.randomization, self.other_image) <= MOST_ALIKE
-
-    @property
-    def rows(self) -> list[Row]:
-        return words.saliency_rows(self)
-
-    @property
-    def verdict(self) -> str:
-        """One sentence on whether saliency maps explain anything."""
-        return words.saliency_verdict(self)
 
 
 def saliency_checks(model: keras.Model, images: Array) -> SaliencyChecks | None:

@@ -38,7 +38,7 @@ class Silencer:
         routed_layers(model)  # their absence is the clearer error
         self.model = encoder(model)
         check_weights(self.model.weights)
-        _, (*_, call) = connected_calls(self.model)
+        call = connected_calls(self.model)[1][-1]
         self._below, above = cut(self.model, call.layer)
         self._has_activations = call.activations is not None
         self._shape = tuple(above.inputs[0].shape)

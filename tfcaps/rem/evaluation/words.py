@@ -180,7 +180,6 @@ def faithfulness_rows(used: Any) -> list[Row]:
             for which, others in (controls or used.controls(measure)).items():
                 text += f", of {which} {percent(others[name])}"
             rows.append((f"{title}, {name}", text))
-    silent = (f"{percent(s)} of {n}" for n, s in used.silent_capsules.items())
     rows += [
         ("size of a tree", f"{percent(used.size)} of the children"),
         ("images without a tree", percent(used.empty_trees)),
@@ -189,7 +188,6 @@ def faithfulness_rows(used: Any) -> list[Row]:
             "stability",
             "–" if used.stability is None else f"{used.stability:.3f}",
         ),
-        ("silent capsules", ", ".join(silent)),
     ]
     return rows + [row for one in used.further for row in one.rows]
 
@@ -378,3 +376,22 @@ def keypoints_rows(found: Any) -> list[Row]:
 
 def _decimals(value: float | None, digits: int) -> str | None:
     return None if value is None else f"{value:.{digits}f}"
+
+
+# ------------------------------------------------------------------- answers
+
+
+def margin_text(length: float, other: float) -> str:
+    """Returns the margin of two lengths that are written with two digits."""
+    return f"{round(length, 2) - round(other, 2):.2f}"
+
+
+def length_meaning(blueprints: Any) -> str:
+    """Says what the length of a class is, by whether there are blueprints."""
+    what = "how much of a class was found, such as 0.33 for one of three parts"
+    if blueprints is None:
+        what = "how strongly the capsules of the image agree on a class"
+    return (
+        f"A length, from 0 to 1, says {what}. It is no probability: lengths do "
+        "not sum to 1."
+    )

@@ -24,6 +24,7 @@ from tfcaps.graphs import (
     of_same_kind,
     pick_tensor,
     routed_layers,
+    routing_of,
     without_couplings,
 )
 from tfcaps.layers import Length
@@ -364,7 +365,8 @@ class WithCouplings(keras.layers.Layer):
         is_alone, is_mean = places % 2 == 1, places // 2 % 2 == 1
         longest = ops.argmax(lengths[:count], axis=-1)
         towards = as_float32(towards_class(couplings[:count], longest))
-        threshold = tree_threshold(self.layer)
+        routing = routing_of(self.layer)
+        threshold = tree_threshold(routing, couplings.shape[-1])
         # Constants: neither what is in a tree nor a mean has a gradient.
         tree = in_tree(towards, threshold)
         tree = ops.reshape(tree, (-1, *inputs.shape[1:-1]))
@@ -392,6 +394,9 @@ class WithCouplings(keras.layers.Layer):
         batch, _, parents = outputs[-1].shape
         spec = keras.KerasTensor((batch, 3, parents), dtype="float32")
         return (*outputs, spec)
+
+    def inner_layers(self, input_shape: Any) -> list[Any]:
+        return [(self.layer, input_shape)]  # without what is asked beside it
 
     def get_config(self) -> dict[str, Any]:
         layer = keras.saving.serialize_keras_object(self.layer)

@@ -39,10 +39,10 @@ class ParseTree:
         ]
 
     @property
-    def reached(self) -> tuple[NDArray[np.bool_], ...]:
+    def reached(self) -> list[NDArray[np.bool_]]:
         """For each layer which of its capsules `[n]` are in the tree."""
         roots = np.isin(np.arange(len(self.activations[-1])), self.roots)
-        return (*(links.any(axis=1) for links in self.links), roots)
+        return [*(np.any(links, axis=1) for links in self.links), roots]
 
 
 def parse_tree(

@@ -1,7 +1,6 @@
 """Finds the part of an image that each child of the class capsules sees."""
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -12,12 +11,11 @@ from numpy.typing import NDArray
 
 from tfcaps.graphs import (
     calls_of,
+    children_grid,
     encoder,
     functional,
     last_routed_layer,
-    makes_classes,
 )
-from tfcaps.routing import EMRouting
 
 Array = NDArray[Any]
 Shape = Sequence[int]
@@ -39,13 +37,14 @@ class ReceptiveFields:
         centres: Row and column of the middle of each field, `[h, w, 2]`,
             floats. Near a padded border it is that of the whole window, also
             if that lies beyond the image. Rows depend on rows and columns on
-            columns, and both increase: where layers do not keep positions, the
-            grid is spread evenly over the image.
+            columns, and both increase: where layers do not keep positions, or
+            are not known, the grid is spread evenly over the image.
         boxes: First row and column, and those after the last, of what each
             child sees of the image, `[i, 4]`, ints. A child that sees nothing
             has a box without pixels.
         unknown: Names of layers between the image and the children whose fields
-            are not known. They are taken to see all of their input.
+            are not known. They are taken to see all of their input, and then no
+            child has a place.
     """
 
     image_shape: tuple[int, int]
@@ -62,7 +61,9 @@ class ReceptiveFields:
 
     @property
     def child_centres(self) -> Array:
-        """Row and column of the middle of each child's field, `[i, 2]`."""
+        """The middle of each child's field, `[i, 2]`, NaN if not known."""
+        if self.unknown:
+            return np.full((len(self.boxes), 2), np.nan)
         if self.grid[:2] == (1, 1):
             return (self.boxes[:, :2] + self.boxes[:, 2:] - 1) / 2
         return np.repeat(self.centres.reshape(-1, 2), self.grid[2], axis=0)
@@ -80,7 +81,7 @@ class ReceptiveFields:
         Cells do where there is a grid, and fields tell no place, because all
         children see the same, or some the whole image.
         """
-        if self.is_local or min(self.grid[:2]) == 1:
+        if self.is_local or self.unknown or min(self.grid[:2]) == 1:
             return self
         return self.cells
 
@@ -134,23 +135,20 @@ def receptive_fields(model: keras.Model) -> ReceptiveFields:
           convolutional neural networks", Distill
     """
     model = encoder(model)
-    layer = last_routed_layer(model)
-    if not makes_classes(layer):
-        raise ValueError(
-            f"The last routed layer of {model.name!r} is a "
-            f"{type(layer).__name__}. Receptive fields are those of the "
-            "children of class capsules, such as `tfcaps.layers.ClassCaps`."
-        )
+    arranged = children_grid(model)
     shape = tuple(model.inputs[0].shape[1:])
     if len(shape) != 3 or None in shape:
         raise ValueError(
             f"{model.name!r} must take images [batch, rows, columns, channels] "
             f"of a known size. Received: an input of shape {(None, *shape)}."
         )
-    _, inputs, unknown = _follow(model, layer=layer)
-    arranged = layer.children_shape((None, *inputs[0].shape))
+    places = np.moveaxis(np.indices(shape[:2], float), 0, -1)
+    bounds = np.concatenate([places, -places], axis=-1)
+    pixels = Fields(shape, bounds, step=np.ones(2))
+    unknown: list[str] = []
+    fields = _follow(model, pixels, unknown, until=last_routed_layer(model))
     grid = arranged if len(arranged) == 3 else (1, 1, arranged[0])
-    _, bounds, start, step = _united(inputs)
+    _, bounds, start, step = fields
     bounds = bounds.reshape(-1, 4)
     if len(arranged) == 3:
         bounds = bounds.repeat(grid[2], axis=0)
@@ -210,11 +208,7 @@ class Fields(NamedTuple):
         )
 
     def windows(
-        self,
-        kernel: Any,
-        strides: Any = 1,
-        padding: str = "same",
-        dilation: Any = 1,
+        self, kernel: Any, strides: Any, padding: str, dilation: Any = 1
     ) -> "Fields":
         """Returns the fields of what sees windows of a map."""
         fields = self
@@ -236,34 +230,23 @@ class Fields(NamedTuple):
 
 
 def _follow(
-    model: keras.Model, images: Fields | None = None, layer: Any = None
-) -> tuple[Fields, list[Fields], list[str]]:
+    model: keras.Model, images: Fields, unknown: list[str], until: Any = None
+) -> Fields:
     """Follows fields through a functional model, call by call.
 
-    Of `images`, the first input, each pixel sees itself unless told otherwise.
-
-    Returns:
-        The fields of the model's first output, those of the inputs of `layer`,
-        and the names of layers that are not known.
+    Returns those of its first output, or of what the layer `until` takes. Notes
+    the names of layers that are not known.
     """
     copy, calls = calls_of(model)
-    pixels = copy.inputs[0]
-    if images is None:
-        shape = tuple(pixels.shape[1:])
-        places = np.moveaxis(np.indices(shape[:2], float), 0, -1)
-        bounds = np.concatenate([places, -places], axis=-1)
-        images = Fields(shape, bounds, step=np.ones(2))
-    known = {id(pixels): images}
-    children: list[Fields] = []
-    unknown: list[str] = []
+    known = {id(copy.inputs[0]): images}
     for call in calls:
         inputs = [known[id(x)] for x in call.inputs if id(x) in known]
-        if call.layer is layer:
-            children = inputs
+        if call.layer is until:
+            return _united(inputs)
         for tensor in call.outputs:
             shape = tuple(tensor.shape[1:])
             known[id(tensor)] = _after(call.layer, inputs, shape, unknown)
-    return known[id(copy.outputs[0])], children, unknown
+    return known[id(copy.outputs[0])]
 
 
 def _after(
@@ -272,28 +255,33 @@ def _after(
     """Returns the fields of a layer's output; notes a name if not known."""
     fields = None
     if None not in shape:
-        parts = getattr(layer, "equivalent_layers", None)
-        if len(inputs) == 1 and parts:
+        if len(inputs) == 1 and hasattr(layer, "equivalent_layers"):
             fields = inputs[0]
-            for part in parts:
+            for part in layer.equivalent_layers:
                 of_part = part.compute_output_shape((None, *fields.shape))
                 fields = _after(part, [fields], of_part[1:], unknown)
+        elif hasattr(layer, "receptive_windows"):
+            fields = _united(inputs)
+            for window in layer.receptive_windows:
+                if window is None:
+                    fields = _whole(layer, [fields], shape)
+                else:
+                    fields = fields.windows(*window)
         elif isinstance(layer, keras.Model):
             if len(getattr(layer, "outputs", ())) == 1:
-                fields, _, names = _follow(functional(layer), inputs[0])
-                unknown += names
+                fields = _follow(functional(layer), inputs[0], unknown)
         elif getattr(layer, "data_format", "") != "channels_first":
             names = [
                 kind.__name__
                 for kind in type(layer).__mro__
-                if kind.__module__.startswith(("keras.", "tfcaps."))
+                if kind.__module__.startswith("keras.")
             ]
-            rule = next((_RULES[n] for n in names if n in _RULES), _unknown)
-            fields = rule(layer, inputs, shape)
+            rule = next((_RULES[n] for n in names if n in _RULES), None)
+            fields = rule(layer, inputs, shape) if rule else None
     sizes = tuple(size or 1 for size in shape)
     if fields is None or fields.bounds.shape[:-1] != _units(sizes):
         unknown.append(layer.name)
-        return _whole(layer, inputs, sizes)
+        fields = _whole(layer, inputs, sizes)
     return fields._replace(shape=sizes)
 
 
@@ -308,32 +296,31 @@ def _united(inputs: Sequence[Fields]) -> Fields:
     Places are the mean of those of inputs that have some. A gate of the whole
     map, as in squeeze and excitation, has none, and moves none.
     """
-    bounds = functools.reduce(np.minimum, [x.bounds for x in inputs])
+    bounds = np.broadcast_arrays(*(fields.bounds for fields in inputs))
     placed = [x for x in inputs if x.step.any()] or inputs
     start, step = np.mean([(x.start, x.step) for x in placed], axis=0)
-    return Fields(inputs[0].shape, bounds, start, step)
-
-
-def _unknown(layer: Any, inputs: list[Fields], shape: Shape) -> None:
-    """Layers of which nothing is known."""
+    return Fields(inputs[0].shape, np.min(bounds, axis=0), start, step)
 
 
 def _same(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
     return inputs[0]
 
 
-def _nowhere(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
-    """Layers whose units see all of the inputs, and have no places."""
-    ends = [fields.bounds.reshape(-1, 4).min(axis=0) for fields in inputs]
-    return Fields(shape, np.tile(np.min(ends, axis=0), (*_units(shape), 1)))
-
-
 def _whole(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
     """Layers whose units see all of the inputs, on a map of its places."""
-    fields, first = _nowhere(layer, inputs, shape), inputs[0]
-    if fields.bounds.shape == first.bounds.shape:
-        fields = fields._replace(start=first.start, step=first.step)
-    return fields
+    ends = [fields.bounds.reshape(-1, 4).min(axis=0) for fields in inputs]
+    bounds, first = (
+        np.tile(np.min(ends, axis=0), (*_units(shape), 1)),
+        inputs[0],
+    )
+    if bounds.shape != first.bounds.shape:
+        return Fields(shape, bounds)
+    return first._replace(bounds=bounds)
+
+
+def _nowhere(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
+    """Layers of a single unit that sees all of the inputs, and has no place."""
+    return Fields(shape, _whole(layer, inputs, shape).bounds)
 
 
 def _mixed(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
@@ -353,55 +340,29 @@ def _merge(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
 
 
 def _reshape(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
-    if inputs[0].bounds.shape[:-1] == _units(shape):
+    bounds, units = inputs[0].bounds, _units(shape)
+    if bounds.shape[:-1] == units:
         return inputs[0]
-    bounds, units = inputs[0].bounds.reshape(-1, 4), _units(shape)
-    each, left = divmod(math.prod(units), len(bounds))
-    if each and not left:
-        bounds = bounds.repeat(each, axis=0)
-    elif len(bounds) % math.prod(units) == 0:
-        bounds = bounds.reshape(math.prod(units), -1, 4).min(axis=1)
+    bounds, count = bounds.reshape(-1, 4), math.prod(units)
+    if count % len(bounds) == 0:
+        bounds = bounds.repeat(count // len(bounds), axis=0)
+    elif len(bounds) % count == 0:
+        bounds = bounds.reshape(count, -1, 4).min(axis=1)
     else:
         return None
     return Fields(shape, bounds.reshape(*units, 4))
 
 
 def _slid(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
-    """Layers of windows; those of capsules may take poses and activations."""
+    """Layers of windows."""
     if len(shape) < 3 or layer.padding not in ("valid", "same"):
         return None
-    return _united(inputs).windows(
+    return inputs[0].windows(
         getattr(layer, "kernel_size", None) or layer.pool_size,
-        getattr(layer, "strides", 1),
+        layer.strides,
         layer.padding,
         getattr(layer, "dilation_rate", 1),
     )
-
-
-def _conv_caps(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
-    fields = _slid(layer, inputs, shape)
-    if fields is None or not isinstance(layer.routing, EMRouting):
-        return fields
-    # The parents of all windows that hold a child compete for it, so that each
-    # further iteration looks at the windows that share a child with this one.
-    reach = [
-        2 * ((size - 1) // stride) + 1
-        for size, stride in zip(layer.kernel_size, layer.strides, strict=True)
-    ]
-    for _ in range(layer.routing.iterations - 1):
-        fields = fields.windows(reach)
-    return fields
-
-
-def _conv_caps_3d(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
-    # Parents at all positions compete for a child.
-    slid = _slid(layer, inputs, shape)
-    return _whole(layer, inputs if slid is None else [slid], shape)
-
-
-def _part_caps(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
-    # Of all only one part stays.
-    return inputs[0].windows(layer.window)
 
 
 def _padded(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
@@ -435,24 +396,21 @@ def _resized(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
 # the batch, to the fields of that; `None` if it is a case that is not known.
 _Rule = Callable[[Any, list[Fields], Shape], Fields | None]
 
-# Rules by the names of layers and of operations.
+# Rules by the names of layers and operations of Keras. Layers of our own say it
+# themselves, see `tfcaps.layers.units`.
 _NAMES: dict[_Rule, str] = {
     _same: "Activation BatchNormalization Dropout ELU Identity LeakyReLU "
-    "Length Normalization PReLU ReLU Rescaling SpatialDropout2D Abs Cast "
+    "Normalization PReLU ReLU Rescaling SpatialDropout2D Abs Cast "
     "Negative Relu Sigmoid Sqrt Square",
-    _mixed: "Dense LayerNormalization RMSNormalization Softmax Squash "
+    _mixed: "Dense LayerNormalization RMSNormalization Softmax "
     "UnitNormalization",
     _merge: "Add Average Concatenate Divide Maximum Minimum Multiply Subtract",
-    _slid: "AveragePooling2D Conv2D DepthwiseConv2D MaxPooling2D PrimaryCaps "
-    "PrimaryMatrixCaps SeparableConv2D",
+    _slid: "AveragePooling2D Conv2D DepthwiseConv2D MaxPooling2D "
+    "SeparableConv2D",
     _whole: "GroupNormalization",
-    _nowhere: "ClassCaps ConstellationCaps GlobalAveragePooling2D "
-    "GlobalMaxPooling2D",
+    _nowhere: "GlobalAveragePooling2D GlobalMaxPooling2D",
     _padded: "ZeroPadding2D ZeroPadding3D",
     _resized: "Resizing UpSampling2D",
     _reshape: "Flatten Reshape",
-    _conv_caps: "ConvCaps",
-    _conv_caps_3d: "ConvCaps3D",
-    _part_caps: "PartCaps",
 }
 _RULES = {name: r for r, names in _NAMES.items() for name in names.split()}

@@ -17,6 +17,7 @@ from tfcaps.graphs import (
     encoder,
     last_routed_layer,
     makes_classes,
+    routing_of,
 )
 from tfcaps.layers.routed import child_activations
 from tfcaps.ops import Tensor, check_mode, quantize
@@ -67,10 +68,9 @@ class Trees:
             no positions.
         places: Row and column of each child in pixels, `[n, i, 2]`, float64,
             the centre of the first pixel at 0: what the layer's `child_places`
-            says, if it has such a method, or the centre of the child's
-            receptive field, see `receptive_fields`. NaN where children have no
-            positions, or the input is no image of a known size. It may be a
-            view that cannot be written to.
+            says, or the centre of the child's receptive field. NaN where
+            children have no positions, or the input is no image of a known
+            size. It may be a view that cannot be written to.
         hidden: Activations `[n, m]` and couplings `[n, m, i]` of each layer of
             fully connected capsules below, the first layer first.
             Couplings are `[n, m, 0]` if they were not wanted.
@@ -160,8 +160,7 @@ class Trees:
     def margins(self) -> Array:
         """Length of the predicted class less the runner-up's, `[n]`, float32.
 
-        It says how clear an answer is; a length does not, as all classes of an
-        image may be long, or short.
+        It says how clear an answer is: all classes may be long, or short.
         """
         rows, second = np.arange(len(self)), self.runners_up
         others = np.where(second < 0, 0.0, self.lengths[rows, second])
@@ -205,9 +204,7 @@ class Trees:
         """The largest code of each type, `[n, t]`, uint8: the key of types.
 
         The key of places changes as soon as an object moves; this one only
-        tells whether a type is in the tree, wherever that is. It is the maximum
-        because most places show nothing: in a mean, those of the object would
-        hardly count.
+        tells whether a type is in the tree, wherever that is.
         """
         by_place = self.codes.reshape(len(self), -1, self.num_types)
         return np.asarray(by_place.max(axis=1))
@@ -345,27 +342,26 @@ class TreeNetwork:
             no positions, or the input is no image of a known size.
     """
 
-    def __init__(
-        self,
-        network: keras.Model,
-        mode: str = "midtread",
-    ):
+    def __init__(self, network: keras.Model, mode: str = "midtread"):
         copy, calls = connected_calls(network)
         self.layers = [call.layer.name for call in calls]
-        last = calls[-1]
+        *below, last = calls
         shown = {"poses": last.poses, "couplings": last.couplings}
         outputs = shown_outputs(copy, shown)
         self.poses = outputs.pop("poses")
         outputs |= _Children(last.layer)(*last[1:3])
         outputs["hidden"] = [
             [_Children(c.layer)(*c[1:3])["activations"], c.couplings]
-            for c in calls[:-1]
+            for c in below
         ]
         self.model = keras.Model(copy.input, outputs, name=network.name)
-        self._thresholds = tuple(tree_threshold(call.layer) for call in calls)
-        layer = last.layer
-        self._levels = layer.levels or _LEVELS
-        self._mode = layer.mode if layer.levels else mode
+        self._thresholds = tuple(
+            tree_threshold(routing_of(call.layer), call.couplings.shape[-1])
+            for call in calls
+        )
+        routing = routing_of(last.layer)
+        self._levels = routing.levels or _LEVELS
+        self._mode = routing.mode if routing.levels else mode
         if self._levels > 256:
             raise ValueError(
                 "`levels` must be in [2, 256], so that a code is a byte. "
@@ -385,8 +381,7 @@ class TreeNetwork:
     def __call__(self, inputs: Any) -> Trees:
         """Returns the trees of a batch."""
         outputs = predict(self.model, inputs)
-        lengths = outputs["lengths"]
-        couplings = outputs["couplings"]
+        lengths, couplings = outputs["lengths"], outputs["couplings"]
         predicted = lengths.argmax(axis=-1)
         towards = np.take_along_axis(
             couplings, predicted[:, np.newaxis, np.newaxis], axis=-1
@@ -417,7 +412,7 @@ class TreeNetwork:
 def connected_calls(model: keras.Model) -> tuple[keras.Model, list[_Call]]:
     """Returns a copy of a model, and its fully connected calls.
 
-    The last is that of the last routed layer, and before it stand those of each
+    They are that of the last routed layer, and before it those of each
     `ClassCaps` whose capsules are directly the children of the next one.
     """
     last = last_routed_layer(model)

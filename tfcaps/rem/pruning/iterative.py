@@ -8,16 +8,17 @@ import keras
 import numpy as np
 from keras import ops
 
-from tfcaps.graphs import check_unquantized, encoder
+from tfcaps.graphs import encoder
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches
 from tfcaps.rem.labels import class_of_each
-from tfcaps.rem.pruning.masks import magnitude_threshold, target_variables
+from tfcaps.rem.pruning.masks import magnitude_threshold, prunable_weights
 from tfcaps.rem.pruning.pruning import Pruning, begin
 
 # The search ends when the threshold moves by less, or when the loss was the
 # same so many times in a row; the numbers of the paper's code.
 _PRECISION = 1e-10
 _REPEATS = 10
+_BATCH_SIZE = 256  # of batches cut from arrays
 
 
 def prune_iteratively(
@@ -28,7 +29,6 @@ def prune_iteratively(
     max_searches: int | None = None,
     min_accuracy: float = 0.0,
     max_sparsity: float | None = None,
-    batch_size: int = 256,
 ) -> keras.Model:
     """Prepares a model for the REM paper's pruning during `fit`.
 
@@ -55,7 +55,6 @@ def prune_iteratively(
             affNIST. Defaults to `0.0`.
         max_sparsity: Float. No more than this share of the weights is pruned,
             as to compare strategies at the same sparsity. Defaults to `None`.
-        batch_size: Int. Images in a pass's batch. Defaults to `256`.
 
     Raises:
         ValueError: If an argument is out of range, or the model has no weight
@@ -75,15 +74,14 @@ def prune_iteratively(
             raise ValueError(
                 f"`{name}` must be {wanted}. Received: {name}={value}."
             )
-    check_unquantized(model)
+    pruning = _LossGuarded(prunable_weights(model))
     network = encoder(model)
-    batches, _ = labelled_batches(validation_data, batch_size, network)
+    batches, _ = labelled_batches(validation_data, _BATCH_SIZE, network)
     data = [(x, np.asarray(y)) for x, y in batches if len(x)]
     if not data:
         raise ValueError(NO_SAMPLES)
     for _, labels in data:  # a mistake is answered before training
         class_of_each(labels, network.output.shape[1])
-    pruning = _LossGuarded(target_variables(model.trainable_variables))
     pruning.encoder, pruning.data = network, data
     pruning.tolerance, pruning.max_searches = tolerance, max_searches
     pruning.min_accuracy, pruning.max_sparsity = min_accuracy, max_sparsity

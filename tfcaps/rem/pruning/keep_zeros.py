@@ -1,14 +1,10 @@
 """Training on of a pruned network, with the zeros that it has."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import keras
 from keras import ops
 
-from tfcaps.graphs import check_unquantized
-from tfcaps.rem.pruning.masks import target_variables
-from tfcaps.rem.pruning.pruning import Pruning, begin
+from tfcaps.rem.pruning.masks import prunable_weights
+from tfcaps.rem.pruning.pruning import Pruning, begin, retrace
 
 
 def keep_zeros(model: keras.Model) -> keras.Model:
@@ -39,34 +35,24 @@ def keep_zeros(model: keras.Model) -> keras.Model:
     >>> float(model.layers[0].kernel[0, 0]) == 0.0
     True
     """
-    check_unquantized(model)
-    pruning = _Zeros(target_variables(model.trainable_variables))
+    pruning = _Zeros(prunable_weights(model))
+    for weight in pruning._weights:
+        array = ops.convert_to_numpy(weight.variable)
+        weight.mask = (array != 0).astype(array.dtype)
     if not pruning.sparsity():
         raise ValueError(
             f"The model {model.name!r} must be pruned before. Received: one "
             "without a zero in its kernels and transformations."
         )
     begin(model, pruning)
-    pruning.constrain()
+    for weight in pruning._weights:
+        weight.variable.constraint = weight
+    retrace(model)
     return model
 
 
 class _Zeros(Pruning):
-    """Masks that never change. They are constants, and no variables."""
+    """Masks that never change: constants, whatever optimiser there is."""
 
-    def __init__(self, variables: Sequence[Any]):
-        super().__init__(variables)
-        for weight in self._weights:
-            array = ops.convert_to_numpy(weight.variable)
-            weight.mask = (array != 0).astype(array.dtype)
-
-    def constrain(self) -> None:
-        """Lets the masks act, in whatever optimiser the model gets."""
-        for weight in self._weights:
-            weight.variable.constraint = weight
-
-    def _add_masks(self, optimizer: Any) -> None:
-        """Leaves the optimiser as it is."""
-
-    def _remove_masks(self, optimizer: Any) -> None:
+    def attach(self, model: keras.Model) -> None:
         """Leaves the optimiser as it is."""

@@ -63,6 +63,16 @@ def target_variables(variables: Iterable[Any]) -> list[Any]:
     return chosen
 
 
+def prunable_weights(model: keras.Model) -> list[Any]:
+    """Returns the weights of a model that are pruned while it trains.
+
+    Raises:
+        ValueError: If there is none, or they are stored in another form.
+    """
+    check_unquantized(model)
+    return target_variables(model.trainable_variables)
+
+
 def magnitude_threshold(magnitudes: Weights, sparsity: float) -> np.floating:
     """Returns the smallest magnitude that survives.
 

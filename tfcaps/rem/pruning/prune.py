@@ -3,7 +3,6 @@
 from typing import Any
 
 import keras
-from keras import ops
 
 from tfcaps.rem.pruning.iterative import prune_iteratively
 from tfcaps.rem.pruning.pruning import (
@@ -34,9 +33,6 @@ class PolynomialDecay:
     def __init__(self, final: float, begin: int, end: int, every: int = 1):
         self.final_sparsity = final
         self.begin, self.end, self.every = begin, end, every
-        self._polynomial = keras.optimizers.schedules.PolynomialDecay(
-            0.0, end - begin, final, power=3.0
-        )
 
     @classmethod
     def of_share(
@@ -55,7 +51,8 @@ class PolynomialDecay:
         """Returns whether it is time to prune, and the sparsity."""
         done = step - self.begin
         is_time = self.begin <= step <= self.end and not done % self.every
-        return is_time, float(self._polynomial(max(done, 0)))
+        left = 1.0 - min(max(done / (self.end - self.begin), 0.0), 1.0)
+        return is_time, self.final_sparsity * (1.0 - left**3)
 
 
 class Prune(UpdatePruningStep):
@@ -133,7 +130,8 @@ class Prune(UpdatePruningStep):
                 else f"Strategy {strategy!r} needs {kind} images and labels: "
                 "give them as `data`."
             )
-        self.sparsity = sparsity
+        # The last one is what `prune_low_magnitude` asks a schedule for.
+        self.sparsity = self.final_sparsity = sparsity
         self.strategy = strategy
         self.begin = begin
         self.end = end
@@ -157,17 +155,14 @@ class Prune(UpdatePruningStep):
     def on_epoch_begin(self, epoch: int = -1, logs: Any = None) -> None:
         super().on_epoch_begin(epoch, logs)
         epochs, steps = self.params["epochs"], self.params.get("steps")
-        self._unit = 1
+        unit = 1
         if steps is not None:
-            optimizer = self.model.optimizer
-            each = steps / (optimizer.gradient_accumulation_steps or 1)
-            self._unit = max(round(each), 1)
+            unit = max(round(steps / self._batches_per_step), 1)
         if self._decay is None:
-            done = int(ops.convert_to_numpy(self.model.optimizer.iterations))
             # The step of the optimiser before the first one of the training.
-            self._before = done - epoch * self._unit
+            self._before = self._first_step - 1 - epoch * unit
             self._decay = PolynomialDecay.of_share(
-                self.sparsity, self.begin, self.end, epochs * self._unit
+                self.sparsity, self.begin, self.end, epochs * unit
             )
         self._epoch = epoch + 1 if steps is None else None
 
@@ -177,7 +172,7 @@ class Prune(UpdatePruningStep):
 
     def _start(self, model: keras.Model) -> None:
         if self.strategy == "structured":
-            prune_structured(model, _Schedule(self), **self.settings)
+            prune_structured(model, self, **self.settings)
         elif self.strategy == "snip":
             prune_single_shot(model, self.data, self.sparsity, **self.settings)
         elif self.strategy == "iterative":
@@ -185,13 +180,15 @@ class Prune(UpdatePruningStep):
             prune_iteratively(model, self.data, **limit | self.settings)
         else:
             scope = {"scope": "global"}
-            prune_low_magnitude(model, _Schedule(self), **scope | self.settings)
+            prune_low_magnitude(model, self, **scope | self.settings)
         self._pruning = model.pruning
 
-    def share_at(self, step: int) -> tuple[bool, float]:
-        """Returns whether to prune at a step of the optimiser, and how much."""
-        decay = self._decay
-        if decay is None:
+    def __call__(self, step: int) -> tuple[bool, float]:
+        """Returns whether to prune at a step of the optimiser, and how much.
+
+        The callback is the schedule of its strategy.
+        """
+        if (decay := self._decay) is None:
             return False, 0.0
         step -= self._before
         if self._epoch is not None:  # once an epoch
@@ -208,14 +205,3 @@ class Prune(UpdatePruningStep):
             # Of a training that was resumed after its end.
             self._is_late = is_time = True
         return is_time, share
-
-
-class _Schedule:
-    """The schedule of a callback, as strategies take it."""
-
-    def __init__(self, callback: Prune):
-        self._callback = callback
-        self.final_sparsity = callback.sparsity
-
-    def __call__(self, step: int) -> tuple[bool, float]:
-        return self._callback.share_at(step)

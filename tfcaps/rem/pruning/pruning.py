@@ -3,9 +3,7 @@
 A mask is a variable of the optimiser and acts as a constraint of its weight:
 Keras applies constraints after every update, on every backend and replica, so
 the model itself stays as it was and stripping is removing the constraints. All
-strategies, `prune_low_magnitude`, `prune_structured`, `prune_single_shot` and
-`prune_iteratively`, are driven by `UpdatePruningStep` and end with
-`strip_pruning`.
+strategies are driven by `UpdatePruningStep` and end with `strip_pruning`.
 """
 
 import abc
@@ -19,18 +17,13 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
-from tfcaps.graphs import (
-    check_unquantized,
-    forget_zeros,
-    keep_pruned,
-    note_zeros,
-)
+from tfcaps.graphs import forget_zeros, keep_pruned, note_zeros
 from tfcaps.ops import Tensor
 from tfcaps.rem.finite import check_weights
 from tfcaps.rem.pruning.masks import (
     check_scope,
     magnitude_masks,
-    target_variables,
+    prunable_weights,
 )
 
 Array = NDArray[Any]
@@ -38,6 +31,38 @@ Schedule = Callable[[int], Any]
 
 # What schedules of tfmot and Keras call the sparsity at their end.
 _GOALS = ("final_sparsity", "target_sparsity", "end_learning_rate")
+
+
+def prune_low_magnitude(
+    model: keras.Model, pruning_schedule: Schedule, *, scope: str = "tensor"
+) -> keras.Model:
+    """Prepares a model for pruning during `fit`.
+
+    Kernels and transformations are pruned, biases never. Train with the
+    callback `UpdatePruningStep()`, which rewrites the masks when the schedule
+    says so; then call `strip_pruning`. The masks start with ones and live in
+    the optimiser: compile the model before or after this call, and
+    before restoring a checkpoint that was written during pruning.
+
+    Args:
+        model: A built `keras.Model`. It is changed in place, and returned.
+        pruning_schedule: tfmot's `PolynomialDecay` or `ConstantSparsity`, a
+            `keras.optimizers.schedules` object, or any function from the step
+            (counted from 1) to the sparsity. One that does not decide when to
+            prune, as tfmot's do, is followed at every step.
+        scope: `"tensor"` prunes the same share of each weight, `"global"`
+            compares magnitudes across weights. Defaults to `"tensor"`.
+
+    Raises:
+        ValueError: If an argument is out of range, or the model has no weight
+            to prune or is pruned already.
+
+    References:
+        - Zhu, Gupta, 2017, https://arxiv.org/abs/1710.01878
+    """
+    pruning = _LowMagnitude(prunable_weights(model), pruning_schedule)
+    pruning.scope = check_scope(scope)
+    return begin(model, pruning)
 
 
 def strip_pruning(model: keras.Model) -> keras.Model:
@@ -54,8 +79,8 @@ def strip_pruning(model: keras.Model) -> keras.Model:
     `restore_best_weights` or with averages (`use_ema`); these are pruned again.
 
     Args:
-        model: A model given to one of the functions above. It is changed in
-            place, and returned; one that is not being pruned stays as it is.
+        model: A model given to one of the strategies. It is changed in place,
+            and returned; one that is not being pruned stays as it is.
     """
     pruning = getattr(model, "pruning", None)
     if pruning is None:
@@ -142,7 +167,7 @@ class UpdatePruningStep(keras.callbacks.Callback):
         # `batch` is what tfmot calls the first argument.
         self.model.pruning.end_epoch(self.model)
         if logs is not None:
-            sync(self.model)
+            _sync(self.model)
             logs["sparsity"] = self.model.pruning.sparsity()
 
     def _count_from_here(self) -> None:
@@ -152,128 +177,7 @@ class UpdatePruningStep(keras.callbacks.Callback):
         self._batches = 0
 
 
-class Pruning:
-    """The masks of one model. A strategy overrides one of the two hooks.
-
-    `variables` are the weights that can be pruned, `fills` what each of them is
-    where it is pruned, 0 unless given.
-    """
-
-    # What `goal` and `reached` are shares of.
-    counted = "weights"
-
-    def __init__(self, variables: Sequence[Any], fills: Sequence[float] = ()):
-        self.variables = list(variables)
-        self._weights = [
-            _Masked(variable, fill)
-            for variable, fill in itertools.zip_longest(
-                variables, fills, fillvalue=0.0
-            )
-        ]
-        self._optimizer: Any = None
-        self.goal = 0.0  # the sparsity at the end, as far as that is known
-
-    def begin_step(self, model: keras.Model, step: int) -> None:
-        """Is called before each step, counted from 1."""
-
-    def end_epoch(self, model: keras.Model) -> None:
-        """Is called after each epoch."""
-
-    def attach(self, model: keras.Model) -> None:
-        """Puts masks into the model's optimiser, unless they are there."""
-        optimizer = model.optimizer
-        if optimizer is self._optimizer:
-            return
-        if not optimizer.built:
-            optimizer.build(model.trainable_variables)
-        # JAX runs an optimiser within one that scales losses by itself.
-        inner = getattr(optimizer, "inner_optimizer", optimizer)
-        self._add_masks(inner)
-        self._optimizer = optimizer
-        _retrace(model)
-
-    def detach(self, model: keras.Model) -> None:
-        """Gives the weights their own constraints back."""
-        for weight in self._weights:
-            weight.variable.constraint = weight.own
-        if self._optimizer is not None:
-            inner = getattr(self._optimizer, "inner_optimizer", self._optimizer)
-            self._remove_masks(inner)
-            self._optimizer = None
-        _retrace(model)
-
-    def _add_masks(self, optimizer: Any) -> None:
-        """Makes the masks variables of an optimiser."""
-        for weight in self._weights:
-            mask = optimizer.add_variable_from_reference(
-                weight.variable, name="pruning_mask", initializer="ones"
-            )
-            mask.assign(weight.kept().astype(mask.dtype))
-            weight.mask = mask
-            weight.variable.constraint = weight
-
-    def _remove_masks(self, optimizer: Any) -> None:
-        """Takes the masks out of an optimiser."""
-        for weight in self._weights:
-            optimizer._untrack_variable(weight.mask)
-
-    def weights(self, model: keras.Model) -> list[Array]:
-        """Returns the weights that can be pruned as they are now."""
-        sync(model)
-        check_weights(self.variables)
-        return [ops.convert_to_numpy(v) for v in self.variables]
-
-    def masks(self) -> list[Array]:
-        """Returns the masks, True where a weight is kept."""
-        return [weight.kept() for weight in self._weights]
-
-    def prune(self, weights: Sequence[Array], masks: Sequence[Array]) -> None:
-        """Sets the masks, and stores the unmasked `weights`.
-
-        What is frozen keeps both.
-        """
-        for weight, array, keep in zip(
-            self._weights, weights, masks, strict=True
-        ):
-            if not weight.variable.trainable:
-                continue
-            weight.mask.assign(keep.astype(array.dtype))
-            left = np.where(keep, array, weight.fill)
-            weight.variable.assign(left.astype(array.dtype))
-
-    def trainable(self) -> list[int]:
-        """Returns which of `variables` are not frozen."""
-        return [k for k, v in enumerate(self.variables) if v.trainable]
-
-    def reached(self) -> float:
-        """Returns the share that is pruned, to be compared with `goal`.
-
-        What is frozen does not count.
-        """
-        live = [self._weights[k] for k in self.trainable()]
-        return self._share(live) if live else self.goal
-
-    def sparsity(self) -> float:
-        """Returns the share of the weights that are pruned now."""
-        return self._share(self._weights)
-
-    def _share(self, weights: Sequence["_Masked"]) -> float:
-        pruned = [
-            ~weight.kept()
-            & (ops.convert_to_numpy(weight.variable) == weight.fill)
-            for weight in weights
-        ]
-        return sum(int(p.sum()) for p in pruned) / sum(p.size for p in pruned)
-
-
-def sync(model: keras.Model) -> None:
-    """Gives variables their newest values."""
-    if keras.backend.backend() == "jax":
-        # During `fit` the live state is outside the variables.
-        model.jax_state_sync()
-
-
-def begin(model: keras.Model, pruning: Pruning) -> keras.Model:
+def begin(model: keras.Model, pruning: "Pruning") -> keras.Model:
     """Makes `pruning` the strategy of a model, see `strip_pruning`.
 
     Raises:
@@ -291,10 +195,93 @@ def begin(model: keras.Model, pruning: Pruning) -> keras.Model:
     return model
 
 
-def _retrace(model: keras.Model) -> None:
-    """Drops a compiled training step, which keeps the constraints it saw."""
-    if model.train_function is not None:
-        model.make_train_function(force=True)
+class Pruning:
+    """The masks of one model. A strategy overrides one of the two hooks.
+
+    Args:
+        variables: The weights that can be pruned.
+        fills: What each of them is where it is pruned. Defaults to 0.
+    """
+
+    # What `goal` and `reached` are shares of.
+    counted = "weights"
+
+    def __init__(self, variables: Sequence[Any], fills: Sequence[float] = ()):
+        self.variables = list(variables)
+        pairs = itertools.zip_longest(variables, fills, fillvalue=0.0)
+        self._weights = [_Masked(*pair) for pair in pairs]
+        self._optimizer: Any = None
+        self.goal = 0.0  # the sparsity at the end, as far as that is known
+
+    def begin_step(self, model: keras.Model, step: int) -> None:
+        """Is called before each step, counted from 1."""
+
+    def end_epoch(self, model: keras.Model) -> None:
+        """Is called after each epoch."""
+
+    def attach(self, model: keras.Model) -> None:
+        """Puts masks into the model's optimiser, unless they are there."""
+        if (optimizer := model.optimizer) is self._optimizer:
+            return
+        if not optimizer.built:
+            optimizer.build(model.trainable_variables)
+        for weight in self._weights:
+            mask = _inner(optimizer).add_variable_from_reference(
+                weight.variable, name="pruning_mask", initializer="ones"
+            )
+            mask.assign(weight.kept().astype(mask.dtype))
+            weight.mask = mask
+            weight.variable.constraint = weight
+        self._optimizer = optimizer
+        retrace(model)
+
+    def detach(self, model: keras.Model) -> None:
+        """Gives the weights their own constraints back."""
+        for weight in self._weights:
+            weight.variable.constraint = weight.own
+            if self._optimizer is not None:
+                _inner(self._optimizer)._untrack_variable(weight.mask)
+        self._optimizer = None
+        retrace(model)
+
+    def weights(self, model: keras.Model) -> list[Array]:
+        """Returns the weights that can be pruned as they are now."""
+        _sync(model)
+        check_weights(self.variables)
+        return [ops.convert_to_numpy(v) for v in self.variables]
+
+    def masks(self) -> list[Array]:
+        """Returns the masks, True where a weight is kept."""
+        return [weight.kept() for weight in self._weights]
+
+    def prune(self, weights: Sequence[Array], masks: Sequence[Array]) -> None:
+        """Sets the masks, and stores the unmasked `weights`.
+
+        What is frozen keeps both.
+        """
+        for weight, array, keep in zip(
+            self._weights, weights, masks, strict=True
+        ):
+            if weight.variable.trainable:
+                weight.mask.assign(keep.astype(array.dtype))
+                left = np.where(keep, array, weight.fill)
+                weight.variable.assign(left.astype(array.dtype))
+
+    def trainable(self) -> list[int]:
+        """Returns which of `variables` are not frozen."""
+        return [k for k, v in enumerate(self.variables) if v.trainable]
+
+    def reached(self) -> float:
+        """Returns the share that is pruned, to be compared with `goal`.
+
+        What is frozen does not count.
+        """
+        live = [self._weights[k] for k in self.trainable()]
+        return _share(live) if live else self.goal
+
+    def sparsity(self) -> float:
+        """Returns the share of the weights that are pruned now."""
+        return _share(self._weights)
 
 
 class _Masked(keras.constraints.Constraint):
@@ -322,18 +309,23 @@ class _Masked(keras.constraints.Constraint):
         """Returns the mask, True where the weight is kept."""
         return ops.convert_to_numpy(self.mask) != 0
 
+    def pruned(self) -> Array:
+        """Returns where the weight is masked, and has not changed since."""
+        array = ops.convert_to_numpy(self.variable)
+        return np.asarray(~self.kept() & (array == self.fill))
+
     def prune_again(self) -> tuple[int, int]:
         """Prunes once more what had changed; returns its number, and of all.
 
         What is frozen stays as it is.
         """
-        pruned = ~self.kept() & self.variable.trainable
-        array = ops.convert_to_numpy(self.variable)
-        changed = int(np.sum(pruned & (array != self.fill)))
+        masked = ~self.kept() & self.variable.trainable
+        changed = int(np.sum(masked & ~self.pruned()))
         if changed:
-            masked = np.where(pruned, self.fill, array)
-            self.variable.assign(masked.astype(array.dtype))
-        return changed, int(np.sum(pruned))
+            array = ops.convert_to_numpy(self.variable)
+            again = np.where(masked, self.fill, array)
+            self.variable.assign(again.astype(array.dtype))
+        return changed, int(np.sum(masked))
 
 
 class Scheduled(Pruning, abc.ABC):
@@ -362,15 +354,13 @@ class Scheduled(Pruning, abc.ABC):
             self.goal = float(getattr(schedule, name, None) or self.goal)
 
     @abc.abstractmethod
-    def masks_for(
-        self, weights: Sequence[Array], target: float
-    ) -> Sequence[Array]:
+    def masks_for(self, weights: Sequence[Array], target: float) -> list[Array]:
         """Returns the masks with which a share of `target` is pruned."""
 
     def begin_step(self, model: keras.Model, step: int) -> None:
         steps = range(step, step + (model.steps_per_execution or 1))
         due = [t for t in map(self._target, steps) if t is not None]
-        if due:
+        if due and self.trainable():
             weights = self.weights(model)
             self.prune(weights, self.masks_for(weights, due[-1]))
 
@@ -385,53 +375,38 @@ class Scheduled(Pruning, abc.ABC):
         return float(value) if bool(is_time) else None
 
 
-def prune_low_magnitude(
-    model: keras.Model,
-    pruning_schedule: Schedule,
-    *,
-    scope: str = "tensor",
-) -> keras.Model:
-    """Prepares a model for pruning during `fit`.
-
-    Kernels and transformations are pruned, biases never. Train with the
-    callback `UpdatePruningStep()`, which rewrites the masks when the schedule
-    says so; then call `strip_pruning`. The masks start with ones and live in
-    the optimiser: compile the model before or after this call, and
-    before restoring a checkpoint that was written during pruning.
-
-    Args:
-        model: A built `keras.Model`. It is changed in place, and returned.
-        pruning_schedule: tfmot's `PolynomialDecay` or `ConstantSparsity`, a
-            `keras.optimizers.schedules` object, or any function from the step
-            (counted from 1) to the sparsity. One that does not decide when to
-            prune, as tfmot's do, is followed at every step.
-        scope: `"tensor"` prunes the same share of each weight, `"global"`
-            compares magnitudes across weights. Defaults to `"tensor"`.
-
-    Raises:
-        ValueError: If an argument is out of range, or the model has no weight
-            to prune or is pruned already.
-
-    References:
-        - Zhu, Gupta, 2017, https://arxiv.org/abs/1710.01878
-    """
-    check_unquantized(model)
-    variables = target_variables(model.trainable_variables)
-    pruning = _LowMagnitude(variables, pruning_schedule)
-    pruning.scope = check_scope(scope)
-    return begin(model, pruning)
-
-
 class _LowMagnitude(Scheduled):
-    """Prunes the smallest magnitudes."""
+    """Prunes the smallest magnitudes of what is not frozen."""
 
     scope = "tensor"
 
-    def masks_for(self, weights: Sequence[Any], target: float) -> list[Any]:
+    def masks_for(self, weights: Sequence[Array], target: float) -> list[Array]:
         masks, live = self.masks(), self.trainable()
-        if live:
-            chosen = [weights[k] for k in live]
-            new = magnitude_masks(chosen, target, scope=self.scope)
-            for k, mask in zip(live, new, strict=True):
-                masks[k] = mask
+        chosen = [weights[k] for k in live]
+        new = magnitude_masks(chosen, target, scope=self.scope)
+        for k, mask in zip(live, new, strict=True):
+            masks[k] = mask
         return masks
+
+
+def _share(weights: Sequence[_Masked]) -> float:
+    pruned = [weight.pruned() for weight in weights]
+    return sum(int(p.sum()) for p in pruned) / sum(p.size for p in pruned)
+
+
+def _inner(optimizer: Any) -> Any:
+    """Returns what JAX runs within an optimiser that scales losses."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def _sync(model: keras.Model) -> None:
+    """Gives variables their newest values."""
+    if keras.backend.backend() == "jax":
+        # During `fit` the live state is outside the variables.
+        model.jax_state_sync()
+
+
+def retrace(model: keras.Model) -> None:
+    """Drops a compiled training step, which keeps the constraints it saw."""
+    if model.train_function is not None:
+        model.make_train_function(force=True)

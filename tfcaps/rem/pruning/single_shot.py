@@ -8,10 +8,10 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
-from tfcaps.graphs import check_unquantized, functional, of_same_kind
+from tfcaps.graphs import functional, of_same_kind
 from tfcaps.ops import Tensor
 from tfcaps.rem.batches import batches_of
-from tfcaps.rem.pruning.masks import saliency_masks, target_variables
+from tfcaps.rem.pruning.masks import prunable_weights, saliency_masks
 from tfcaps.rem.pruning.pruning import Pruning, begin
 
 _BATCH_SIZE = 256  # of batches cut from arrays
@@ -50,8 +50,7 @@ def prune_single_shot(
             f"Compile the model {model.name!r} before `prune_single_shot`, "
             "which takes the gradient of its loss."
         )
-    check_unquantized(model)
-    pruning = Pruning(target_variables(model.trainable_variables))
+    pruning = Pruning(prunable_weights(model))
     saliencies = _saliencies(model, batches, pruning.variables)
     total = sum(float(s.sum(dtype=np.float64)) for s in saliencies)
     if not 0.0 < total < np.inf:

@@ -2,7 +2,7 @@
 
 import bisect
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfcaps.graphs import check_unquantized, encoder
-from tfcaps.rem.compaction.compact import Call, Units
-from tfcaps.rem.compaction.rules import Tied
-from tfcaps.rem.compaction.units import Ids, Mask, Slice, any_at
+from tfcaps.layers.units import Ids, Mask, Slice
+from tfcaps.rem.compaction.rules import any_at
+from tfcaps.rem.compaction.units import UnitCall, Units
 from tfcaps.rem.multiply_adds import of_layer
 from tfcaps.rem.pruning.pruning import Schedule, Scheduled, begin
 
@@ -70,9 +70,9 @@ def prune_structured(
 class UnitGroups:
     """The groups of units of a model that may leave, their weights and cost.
 
-    The rules of `tfcaps.rem.compaction` say which these are, so that what is
-    pruned here is what `compact` removes. A decoder does not count. Groups that
-    the same layer makes have one of the `sites`.
+    `Units` says which these are, so that what is pruned here is what `compact`
+    removes. A decoder does not count. Groups that the same layer makes have one
+    of the `sites`.
     """
 
     def __init__(self, model: keras.Model):
@@ -81,20 +81,18 @@ class UnitGroups:
         # Of each unit, -1 for those that stay.
         groups = np.where(chosen, np.cumsum(chosen) - 1, -1)[units.groups]
         self.sites = np.full(int(chosen.sum()), -1)
-        self._made: list[Slice] = []
-        self._read: list[Slice] = []
-        for call in units.calls:
-            if (rule := call.rule) is not None:
-                of_outputs = groups[call.outputs[0]]
-                of_inputs = groups[call.inputs[0]]
-                self._add(rule.producer_slices(), of_outputs, self._made)
-                self._add(rule.consumer_slices(), of_inputs, self._read)
         self._costs = [_cost(c, groups) for c in units.calls if c.inputs]
-        every = [s for s in self._made + self._read if s.variable.trainable]
-        known = {id(s.variable): s.variable for s in every}
-        fills = {id(s.variable): s.fill for s in every if s.fill}
-        self.variables = [*known.values()]
-        self.fills = [fills.get(key, 0.0) for key in known]
+        self.variables: list[Any] = []
+        self.fills: list[float] = []
+        # Slices of groups, with the place of their weight in `variables`.
+        self._made: list[tuple[int, Slice]] = []
+        self._read: list[tuple[int, Slice]] = []
+        self._places: dict[int, int] = {}
+        for call in units.calls:
+            if call.units is not None:
+                made, read = call.units.made, call.units.read
+                self._add(made, groups[call.outputs[0]], self._made)
+                self._add(read, groups[call.inputs[0]], self._read)
 
     def __len__(self) -> int:
         return len(self.sites)
@@ -111,70 +109,67 @@ class UnitGroups:
         """Returns the mask of each of `variables`, True where it is kept."""
         keep = np.append(keep, True)
         masks = [np.ones(v.shape, bool) for v in self.variables]
-        for s, mask in self._pairs(self._made + self._read, masks):
-            along = np.moveaxis(mask, s.axis, -1)  # a view
+        for k, s in self._made + self._read:
+            along = np.moveaxis(masks[k], s.axis, -1)  # a view
             along &= keep[s.units]
         return masks
 
     def kept(self, masks: Sequence[Array]) -> Mask:
         """Returns the groups that the masks of `variables` keep."""
         keep = np.zeros(len(self) + 1, bool)
-        for s, mask in self._pairs(self._made, masks):
-            np.logical_or.at(keep, s.units, any_at(mask, s.axis))
+        for k, s in self._made:
+            np.logical_or.at(keep, s.units, any_at(masks[k], s.axis))
         return keep[:-1]
 
     def frozen(self) -> Mask:
         """Returns the groups that have a weight that is no longer trained."""
         stay = np.zeros(len(self) + 1, bool)
-        frozen = {id(v) for v in self.variables if not v.trainable}
-        for s in self._made + self._read:
-            if id(s.variable) in frozen:
+        for k, s in self._made + self._read:
+            if not self.variables[k].trainable:
                 stay[s.units] = True
         return stay[:-1]
 
     def norms(self, weights: Sequence[Array]) -> Array:
         """Returns the norm of all weights of each group, of `variables`."""
         squares = np.zeros(len(self) + 1)
-        for s, array in self._pairs(self._made + self._read, weights):
-            others = tuple(k for k in range(array.ndim) if k != s.axis)
-            each = np.square(array, dtype=np.float64).sum(axis=others)
+        for k, s in self._made + self._read:
+            others = tuple(n for n in range(weights[k].ndim) if n != s.axis)
+            each = np.square(weights[k], dtype=np.float64).sum(axis=others)
             np.add.at(squares, s.units, each)
         return np.asarray(np.sqrt(squares[:-1]))
 
-    def _pairs(
-        self, slices: list[Slice], arrays: Sequence[Array]
-    ) -> Iterator[tuple[Slice, Array]]:
-        """Yields slices, and of `arrays` of `variables` the one they are of."""
-        known = dict(zip(map(id, self.variables), arrays, strict=True))
-        for s in slices:
-            if id(s.variable) in known:
-                yield s, known[id(s.variable)]
-
     def _add(
-        self, slices: list[Slice], groups: Ids, known: list[Slice]
+        self,
+        slices: Sequence[Slice],
+        groups: Ids,
+        known: list[tuple[int, Slice]],
     ) -> None:
-        """Adds slices of groups, and the place of those that are new."""
+        """Adds slices of groups, and the site of those that are new."""
         for s in slices:
             s = s._replace(units=groups[s.units])
             members = np.unique(s.units[s.units >= 0])
-            if not len(members):
-                continue
-            known.append(s)
             new = members[self.sites[members] < 0]
             if known is self._made and len(new):
                 self.sites[new] = self.sites.max() + 1
+            if len(members) and s.variable.trainable:
+                k = self._places.setdefault(id(s.variable), len(self.fills))
+                if k == len(self.fills):
+                    self.variables.append(s.variable)
+                    self.fills.append(0.0)
+                self.fills[k] = self.fills[k] or s.fill
+                known.append((k, s))
 
 
-def _cost(call: Call, groups: Ids) -> tuple[int, list[Ids]]:
+def _cost(call: UnitCall, groups: Ids) -> tuple[int, list[Ids]]:
     """Returns the multiply-adds of a call, and the groups of its axes.
 
     It has as large a share of them as it has of both axes.
     """
     count = of_layer(call.layer, call.shape) or 0
-    if call.rule is None:
+    if call.units is None:
         return count, []
     tensors = [call.outputs[0]]
-    if not isinstance(call.rule, Tied):
+    if call.units.sources is None:
         tensors.append(call.inputs[0])
     return count, [groups[ids] for ids in tensors if len(ids)]
 

@@ -1,12 +1,12 @@
 """An experiment: the runs of a table, and its columns, read from a file.
 
-`experiments/rows/table_9.toml` is table 9 of the paper. Its `rows` have a line
-for each row of the table: labels, the `run` that it shows, the `settings` of
-that run, and the published numbers under the names of columns. A line without a
-run shows that of the line above. Settings are `name=value`, or the name of
-several that the file or `shared.toml` has under `[settings]`; those of `all`
-are every run's. Three are not settings of a run: `defaults`, the data set (and
-the network) whose settings are the start, if that is not the run's own;
+`examples/paper/rows/table_9.toml` is table 9 of the paper. Its `rows` have a
+line for each row of the table: labels, the `run` that it shows, the `settings`
+of that run, and the published numbers under the names of columns. A line
+without a run shows that of the line above. Settings are `name=value`, or the
+name of several that the file or `shared.toml` has under `[settings]`; those of
+`all` are every run's. Three are not settings of a run: `defaults`, the data set
+(and the network) whose settings are the start, if that is not the run's own;
 `target`, the published sparsity in %, which a recipe of the paper trains to;
 and `gone`, the last commit that could train it.
 """
@@ -112,7 +112,7 @@ def load(name: str, recipe: str | None = None) -> Experiment:
 
 @functools.cache
 def _read(name: str) -> dict[str, Any]:
-    """Returns a file of `experiments/rows/`."""
+    """Returns a file of `examples/paper/rows/`."""
     return tomllib.loads((_ROWS / f"{name}.toml").read_text("utf-8"))
 
 

@@ -1,0 +1,1 @@
+"""The paper's tables, ablations and other experiments, run and written."""
