@@ -115,7 +115,7 @@ def fit_known(
         network: What `tfcaps.models.constellation_capsnet` returns.
         images: Array `[n, h, w, c]`.
         labels: Their classes `[n]`.
-        cells: The type at each place, see `tfcaps.losses.CellLoss`.
+        cells: The type at each place, see `tfcaps.parts.CellLoss`.
         rate: The learning rate, which falls to 0.
         batch: Images of a step.
         epochs: Passes over the images.
@@ -127,8 +127,8 @@ def fit_known(
     network.compile(
         keras.optimizers.Adam(falling_rate(rate, epochs, len(labels), batch)),
         {
-            "evidence": tfcaps.losses.EvidenceLoss(generative=0.0),
-            "presence": tfcaps.losses.CellLoss(),
+            "evidence": tfcaps.parts.EvidenceLoss(generative=0.0),
+            "presence": tfcaps.parts.CellLoss(),
         },
         loss_weights={"evidence": 0.3, "presence": 1.0},
     )

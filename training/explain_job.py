@@ -14,7 +14,7 @@ import tfcaps  # noqa: F401 (registers the layers)
 from cli import UserError
 from tfcaps import rem, viz
 from tfcaps.files import write_atomically
-from tfcaps.rem.parse.records import length_meaning, margin_text
+from tfcaps.rem.evaluation.words import length_meaning, margin_text
 from tfcaps.viz.letters import one_line
 from training import figures
 from training import pictures as picture_files

@@ -16,8 +16,8 @@ import numpy as np
 
 from tfcaps import rem, viz
 from tfcaps.rem import Report, quantize
+from tfcaps.rem.evaluation.words import length_meaning, margin_text
 from tfcaps.rem.maps import saliency_map
-from tfcaps.rem.parse.records import length_meaning, margin_text
 from tfcaps.viz.letters import one_line
 from training.folder import RunFolder
 from training.images import Array, Floats

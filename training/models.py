@@ -71,7 +71,12 @@ def builder(name: str, *, on_backbone: bool = False) -> Callable[..., Any]:
         raise UserError(
             f"{name} does not stand on a backbone; {', '.join(able)} do."
         )
-    return _imported(known.backbone_function)
+    build = _imported(known.backbone_function)
+    if known.backbone_function != known.function:
+        return build
+    return lambda backbone, classes, input_shape, **more: build(
+        input_shape, classes, backbone=backbone, **more
+    )
 
 
 def _imported(function: str) -> Callable[..., Any]:

@@ -21,10 +21,9 @@ from scipy import ndimage
 from scipy.cluster.hierarchy import fcluster, linkage
 
 from tfcaps.graphs import only_layer
-from tfcaps.layers import ConstellationCaps, PartCaps
-from tfcaps.layers.part_caps import centres
 from tfcaps.models import constellation_capsnet
-from tfcaps.routing import MeanShiftRouting
+from tfcaps.parts import ConstellationCaps, PartCaps
+from tfcaps.parts.part_caps import centres
 
 Array = NDArray[Any]
 # Row and column of the first and of the one after the last pixel.
@@ -91,8 +90,9 @@ class SharedParts(NamedTuple):
             filters=(16, 32, 48, 48, 64),
             kernel_size=3,
             strides=(2, 1, 2, 1, 1),
-            parts=self.most,
-            routing=MeanShiftRouting(width=3.0, epsilon=_EPSILON),
+            max_parts=self.most,
+            width=3.0,
+            epsilon=_EPSILON,
         )
         self.begin(model)
         return model
@@ -100,7 +100,7 @@ class SharedParts(NamedTuple):
     def begin(self, model: keras.Model) -> None:
         """Sets the blueprints of a network of parts.
 
-        Of a part that a class has more often than `instances` of the network
+        Of a part that a class has more often than `max_of_type` of the network
         it takes the first ones.
 
         Args:
@@ -112,7 +112,7 @@ class SharedParts(NamedTuple):
             layer = only_layer(model, ConstellationCaps)
         places = np.zeros(layer.blueprint.shape)
         slots = np.zeros(places.shape[:2])
-        types = len(slots) // layer.instances
+        types = len(slots) // layer.max_of_type
         for j, t, place in zip(*self[:3], strict=True):
             slot = t + types * int(slots[t::types, j].sum())
             if slot < len(slots):

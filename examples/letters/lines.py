@@ -234,7 +234,7 @@ def jittered(
 
     Returns:
         Pictures `[copies * n, SIDE, SIDE, 1]`, and shares `[copies * n, rows,
-        columns, types + 1]` for `tfcaps.losses.CellLoss`.
+        columns, types + 1]` for `tfcaps.parts.CellLoss`.
     """
     _, rows, columns, types = layer.output[1].shape
     cells = np.indices((rows, columns)).transpose(1, 2, 0) * layer.stride

@@ -78,7 +78,7 @@ def test_two_classes_are_never_of_the_same_parts_at_the_same_places(
 
 def test_a_network_begins_with_them(data, found):
     images, labels, middles = data
-    model = constellation_capsnet((SIDE, SIDE, 1), 6, 4, parts=2)
+    model = constellation_capsnet((SIDE, SIDE, 1), 6, 4, max_parts=2)
     found.begin(model)
     layer = model.get_layer("class_caps")
     slots = np.asarray(layer.slots)
@@ -113,7 +113,7 @@ def test_a_part_that_a_class_has_twice_takes_two_instances():
     parts = shared.SharedParts(
         np.array([1, 1, 1]), np.array([0, 0, 0]), np.arange(6.0).reshape(3, 2)
     )
-    model = constellation_capsnet((32, 32, 1), 2, 1, instances=2)
+    model = constellation_capsnet((32, 32, 1), 2, 1, max_of_type=2)
     parts.begin(model)
     layer = model.get_layer("class_caps")
     assert np.asarray(layer.slots).tolist() == [[0.0, 1.0], [0.0, 1.0]]

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from examples import viewpoints
-from tfcaps.layers import ConstellationCaps, PartCaps
-from tfcaps.parts import ConstellationModel
+from tfcaps.parts import ConstellationCaps, ConstellationModel, PartCaps
 
 # Rows and columns of a red, a green and a blue dot. Turned half round the two
 # classes have dots at the same places, of other colours.

@@ -2,7 +2,8 @@
 
 | member | asked by |
 |---|---|
-| `routing`, a `tfcaps.routing.Routing`, makes it a routed layer | all |
+| `routing`, a `tfcaps.routing.Routing`, makes it a routed layer; or what \
+`tfcaps.graphs.routing_of` lists, if it routes by itself | all |
 | `children_shape(input_shape)` and `voting_activations(inputs, activations)`, \
 of a layer each of whose parents has all children | `rem.trees` |
 | `child_places(inputs)`, if poses say where children stand | `rem.trees` |

@@ -5,9 +5,10 @@ from typing import Any
 
 import keras
 
-from tfcaps.layers import ClassCaps, FcCaps, PrimaryCaps
+from tfcaps.layers import ClassCaps, FcCaps
 from tfcaps.models.building_blocks import (
     Conv2D,
+    PrimaryCaps,
     capsule_network,
     check_input_shape,
 )
@@ -184,14 +185,9 @@ def multilayer_capsnet(
     features = Conv2D(
         primary * _DIM, kernel_size, activation="relu", name="conv"
     )(images)
-    children = PrimaryCaps(
-        primary,
-        _DIM,
-        features.shape[1:3],
-        depthwise=True,
-        name="primary_caps",
-        data_format="channels_last",
-    )(features)
+    children = PrimaryCaps(primary, _DIM, features.shape[1:3], depthwise=True)(
+        features
+    )
     names = [f"hidden_caps{number}" for number in range(1, len(capsules))]
     layers = [
         FcCaps(
@@ -219,7 +215,7 @@ def _stem(
     primary_kernel_size: int | tuple[int, int] = 9,
     primary_strides: int = 2,
 ) -> Tensor:
-    """Returns the primary capsules of the dynamic routing paper."""
+    """Returns primary capsules `[b, h', w', types, dim]` as in the paper."""
     windows = primary_kernel_size
     if isinstance(windows, int):
         windows = (windows, windows)
@@ -233,10 +229,5 @@ def _stem(
         images
     )
     return PrimaryCaps(
-        primary_types,
-        primary_dim,
-        primary_kernel_size,
-        primary_strides,
-        name="primary_caps",
-        data_format="channels_last",
+        primary_types, primary_dim, primary_kernel_size, primary_strides
     )(features)

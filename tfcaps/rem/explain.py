@@ -160,7 +160,7 @@ def explain(
 
     >>> import numpy as np
     >>> from tfcaps.models import constellation_capsnet
-    >>> model = constellation_capsnet((20, 20, 1), 10, part_types=5)
+    >>> model = constellation_capsnet((20, 20, 1), 10, num_types=5)
     >>> explain(model, np.zeros((2, 20, 20, 1), "float32")).lengths.shape
     (2, 3, 10)
     """

@@ -71,8 +71,7 @@ class Faithfulness(Result):
             when the tree is silenced.
         answer_changes_chance: The same by chance, if each image got the answer
             of a random one: 1 - sum(q_j^2), with the share q_j of the images
-            that are named j. It is 1 - 1/J where J classes are equally
-            frequent.
+            that are named j.
         shorter: Share of images whose class is less than half as long when the
             tree is silenced, whether the answer changes or not.
         necessity: Share of images of either kind. Mostly the latter: see
@@ -85,8 +84,7 @@ class Faithfulness(Result):
         size: Mean share of the children that are in the tree.
         empty_trees: Share of images whose tree has no child.
         class_share: Share of the variance over images of the couplings with the
-            predicted class that this class explains. 1 is a lookup of the
-            class, also where couplings never vary.
+            predicted class that this class explains; 1 is a lookup of it.
         stability: Mean Jaccard index of the tree and that of the image shifted
             by one pixel. `None` if the model's input is no image.
         samples: How many images were used.
