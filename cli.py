@@ -170,9 +170,8 @@ def progress() -> int:
 def start_quietly(backend: str | None = None) -> None:
     """Imports TensorFlow, where it is the backend, before anything else does.
 
-    TensorFlow 2.21 writes notes at start-up before its log level counts. On
-    processors without AVX-512 it leaves oneDNN off, unless it is told to use
-    it. A backend of Keras may be given in place of the one that is set.
+    TensorFlow 2.21 writes notes at start-up before its log level counts, and on
+    processors without AVX-512 it leaves oneDNN off unless told otherwise.
     """
     if backend is not None:
         os.environ["KERAS_BACKEND"] = backend
