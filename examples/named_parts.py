@@ -10,6 +10,7 @@ hand.
 """
 
 import argparse
+import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from training import tables
 from training.tables import TITLES, Column
 
 _COLUMNS = [
-    Column(*each, optional=True) for each in PAGES["named_parts"]["columns"]
+    dataclasses.replace(Column(*each), optional=True)
+    for each in PAGES["named_parts"]["columns"]
 ]
 
 

@@ -81,12 +81,22 @@ def _run(options: argparse.Namespace) -> None:
 
 def read_picture(path: Path, shape: Sequence[int]) -> Array:
     """Returns a picture of that shape, `[h, w, c]`, uint8, as in training."""
-    from training.images import resize
-    from training.pictures import read
+    from PIL import Image, ImageOps
 
-    image = read(path, _MODES[shape[2]])
-    image = image.reshape(1, *image.shape[:2], shape[2])
-    return resize(image, (shape[0], shape[1]))[0]
+    rows, columns, channels = shape
+    try:
+        with Image.open(path) as picture:
+            upright = ImageOps.exif_transpose(picture)
+            if upright.mode[0] == "I":  # Pillow would cut 16 bits off at 255
+                deep = np.asarray(upright).astype(np.int64)
+                upright = Image.fromarray(((deep + 128) // 257).astype("uint8"))
+            upright = upright.convert("RGBA")
+    except (OSError, ValueError, SyntaxError) as error:  # broken files
+        raise UserError(f"{path} cannot be used: {error}") from error
+    ground = Image.new("RGBA", upright.size, "white")
+    image = Image.alpha_composite(ground, upright).convert(_MODES[channels])
+    image = image.resize((columns, rows), Image.Resampling.BILINEAR)
+    return np.asarray(image).reshape(shape)
 
 
 def predict(model: str, images: Array, signature: str) -> dict[str, Array]:

@@ -110,7 +110,12 @@ def on_backbone(make, input_shape, num_classes, **settings):
 
 backbone_capsnet = partial(on_backbone, models.backbone_capsnet)
 backbone_constellation_capsnet = partial(
-    on_backbone, models.backbone_constellation_capsnet
+    on_backbone,
+    lambda backbone, num_classes, input_shape, **settings: (
+        models.constellation_capsnet(
+            input_shape, num_classes, backbone=backbone, **settings
+        )
+    ),
 )
 backbone_parts_capsnet = partial(on_backbone, models.backbone_parts_capsnet)
 
@@ -120,11 +125,14 @@ _PRIMARY = {"primary_types": 2, "primary_kernel_size": 3, **_CAPSULES}
 _SETTINGS = {
     "affine_capsnet": (8, _STEM),
     "backbone_capsnet": (8, {"padding": 1, **_PRIMARY}),
-    "backbone_constellation_capsnet": (8, {}),
+    "backbone_constellation_capsnet": (
+        8,
+        {"name": "backbone_constellation_capsnet"},
+    ),
     "backbone_parts_capsnet": (8, {"primary_types": 4, **_CAPSULES}),
     "constellation_capsnet": (
         12,
-        {"part_types": 3, "filters": (4,), "kernel_size": 3, "window": 3},
+        {"num_types": 3, "filters": (4,), "kernel_size": 3, "window": 3},
     ),
     "deepcaps": (8, {}),
     "dr_capsnet": (8, _STEM),

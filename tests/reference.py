@@ -162,93 +162,9 @@ def _em(settings, votes, activations, beta_u, beta_a, bias=0.0, inside=None):
     return means + bias, active, before
 
 
-def _mean_shift(settings, votes, activations, **weights):
-    return mean_shift(settings, votes, activations, **weights)[:3]
-
-
-def mean_shift(
-    settings,
-    votes,
-    activations,
-    slots,
-    log_width=None,
-    anchors=None,
-    scanned=None,
-    instances=1,
-):
-    """Returns what `route` does, and the evidence of each parent `[b, j]`.
-
-    `slots` are `[t, j]`; child `i` has type `i % t`. `anchors` `[x, d]` are the
-    places that are tried, for all parents, and `scanned` the votes as they are
-    for these; by default the votes for each parent, and these votes. Each child
-    is there `instances` times, of as many types in a row.
-    """
-    batch, children, parents, dim = votes.shape
-    width = settings.width if log_width is None else np.exp(log_width)
-    epsilon, types = settings.epsilon, len(slots)
-    scanned = votes if scanned is None else scanned
-    poses = np.zeros((batch, parents, dim))
-    evidence = np.zeros((batch, parents))
-    found = np.zeros((batch, children, parents))
-    of_type = np.arange(children) % types == np.arange(types)[:, None]  # [t, i]
-
-    def ratio(mass):
-        share = epsilon + (1.0 - epsilon) * np.minimum(mass, 1.0)
-        return np.log(share) - 0.5 * np.log(epsilon)
-
-    def near(votes, place):
-        apart = np.sum((votes - place) ** 2, axis=-1)
-        return np.exp(-apart / (2.0 * width**2))
-
-    def mean_of(weights, b, j):
-        if weights.sum() <= 0.1:
-            return poses[b, j]
-        return weights @ votes[b, :, j] / weights.sum()
-
-    for b, j in np.ndindex(batch, parents):
-        tried = votes[b, :, j] if anchors is None else anchors
-        mass = [
-            of_type @ (activations[b] * near(scanned[b, :, j], place))
-            for place in tried
-        ]
-        logs = ratio(np.array(mass)) @ slots[:, j]
-        evidence[b, j] = np.log(np.sum(np.exp(logs)))
-        poses[b, j] = tried[np.argmax(logs)]
-        for step in range(settings.steps):
-            amounts = activations[b] * near(votes[b, :, j], poses[b, j])
-            amounts = amounts * (slots[:, j] @ of_type)
-            if settings.exclusive:
-                amounts *= amounts / ((of_type @ amounts) @ of_type + 1e-9)
-            if step < settings.steps - 1:
-                poses[b, j] = mean_of(amounts, b, j)
-        found[b, :, j] = amounts
-    orphan = settings.orphan
-    belongs = (1.0 + orphan) * found / (found + orphan)
-    share = softmax(evidence)[:, None]
-    if settings.several:
-        claims = found * np.exp(evidence)[:, None]
-        same = claims.reshape(batch, -1, instances, types // instances, parents)
-        total = np.broadcast_to(
-            same.sum(axis=(2, 4), keepdims=True), same.shape
-        )
-        share = claims / (1.0 + total.reshape(claims.shape))
-    couplings = rounded(share * belongs, settings)
-    for b, j in np.ndindex(batch, parents):
-        poses[b, j] = mean_of(couplings[b, :, j], b, j)
-    complete = np.sum(slots * ratio(of_type @ couplings), axis=1)
-    most = max(slots.sum(axis=0).max(), 1.0)
-    active = np.clip(0.5 - complete / (most * np.log(epsilon)), 0.0, 1.0)
-    if settings.several:
-        mass = np.minimum(of_type @ couplings, 1.0)
-        logs = slots * np.log(epsilon + (1.0 - epsilon) * mass)
-        active = np.exp(logs.sum(axis=1) / np.maximum(slots.sum(axis=0), 1.0))
-    return poses, active, couplings, evidence
-
-
 _ROUTINGS = {
     routings.DynamicRouting: _dynamic,
     routings.EMRouting: _em,
-    routings.MeanShiftRouting: _mean_shift,
     routings.RegularizedRouting: _regularized,
     routings.ScaledDistanceRouting: _scaled_distance,
     routings.SelfAttentionRouting: _self_attention,

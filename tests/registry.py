@@ -9,11 +9,10 @@ from functools import partial
 from typing import Any
 
 import keras
-import numpy as np
 import pytest
 
 from tests.nightly import NIGHTLY, nightly
-from tfcaps import layers, losses, routing
+from tfcaps import layers, losses, parts, routing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,10 +76,6 @@ class RoutingCase(Case):
         votes = normal(batch, children, parents, dim)
         declared = self.make().weights(children, parents, dim)
         weights = {name: normal(*w.shape) for name, w in declared.items()}
-        if "slots" in weights:  # shares of what a parent has
-            weights["slots"] = 1.0 / (1.0 + np.exp(-weights["slots"]))
-            # Narrow, so that no two places have the same votes near.
-            weights["log_width"] = weights["log_width"] - 2.0
         activations = rng.uniform(0.1, 0.9, size=(batch, children))
         return votes, activations.astype("float32"), weights
 
@@ -123,6 +118,7 @@ ALL = {"return_activations": True, "return_couplings": True}
 _NAMES = {
     **vars(layers),
     **vars(losses),
+    **vars(parts),
     **vars(routing),
     "partial": partial,
     "ALL": ALL,
@@ -184,15 +180,15 @@ capsule_conv-strides | MAP | {}
     | CapsuleConv2D(3, 5, (2, 3), 2, "valid", use_bias=True,
       squash="efficient")
 constellation_caps | PARTS | ALL
-    | ConstellationCaps(3, stride=1, repulsion=0.1)
+    | ConstellationCaps(3)
 constellation_caps-evidence | PARTS | {"return_evidence": True}
-    | ConstellationCaps(3, MeanShiftRouting(steps=1, width=1.0, levels=11),
-      stride=2, offset=(1, 0))
+    | ConstellationCaps(3, width=1.0, levels=11, stride=2, offset=(1, 0))
+constellation_caps-own_types | PARTS | ALL | ConstellationCaps(3, shared=False)
+constellation_caps-few | PARTS | ALL
+    | ConstellationCaps(3, max_of_type=2, max_parts=3)
 part_caps | (5, 4, 3) | {} | PartCaps(2, 3)
-part_caps-crossing | (5, 4, 3) | {} | PartCaps(2, 3, exclusive=False)
-part_caps-per_type | (5, 4, 3) | {} | PartCaps(2, 3, per_type=True)
 part_caps-presence | (5, 4, 3) | {"return_presence": True}
-    | PartCaps(2, stride=2, offset=(1, 1), power=2)
+    | PartCaps(2, stride=2, offset=(1, 1))
 template_decoder | (3, 2, 3) | {} | TemplateDecoder((5, 4, 2), 3, (1, 0))
 length | (3, 4) | {} | Length()
 squash | (3, 4) | {} | Squash()
@@ -227,10 +223,6 @@ em | EMRouting()
 em-code | EMRouting(variant="code")
 em-levels | EMRouting(inverse_temperature=0.1, epsilon=1e-6, gradient="last",
     levels=11, mode="midrise")
-mean_shift | MeanShiftRouting()
-mean_shift-types | MeanShiftRouting(types=2, steps=2, width=1.0, levels=11)
-mean_shift-several | MeanShiftRouting(types=2, several=True)
-mean_shift-shared | MeanShiftRouting(types=2, exclusive=False)
 regularized | RegularizedRouting()
 regularized-l1 | RegularizedRouting("l1", 0.1, 0.01, levels=5)
 scaled_distance | ScaledDistanceRouting()

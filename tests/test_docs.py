@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from export.run import FORMATS
 from tests import hub, serving
-from tests.examples.test_shared import symbols
+from tests.examples.test_kanji import symbols
 from tests.networks import draw_weights, tiny_capsnet
 from tests.pictures import KINDS, write_shapes
 from tfcaps import export, rem
@@ -276,7 +276,8 @@ def test_navigation_has_every_page():
 
 
 @pytest.mark.parametrize(
-    "name", ["export", "layers", "losses", "models", "rem", "routing", "viz"]
+    "name",
+    ["export", "layers", "losses", "models", "parts", "rem", "routing", "viz"],
 )
 def test_every_public_name_is_documented_where_it_is_defined(name):
     part = importlib.import_module(f"tfcaps.{name}")
@@ -325,7 +326,9 @@ def overview():
     """Returns the page of all layers, routings, losses, callbacks, networks."""
     lines = ["# All layers, losses and networks", ""]
     lines += ["Made from the docstrings by `python -m tests.test_docs`.", ""]
-    for part in ("layers", "routing", "losses", "callbacks", "models"):
+    for part in (
+        *("layers", "routing", "losses", "parts", "callbacks", "models"),
+    ):
         module = importlib.import_module(f"tfcaps.{part}")
         page = f"[{part}]({part}.md)"
         lines += [f"| `tfcaps.{part}`, see {page} | |", "|---|---|"]

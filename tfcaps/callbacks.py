@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from tfcaps.graphs import is_routed, unwrapped
+from tfcaps.graphs import routing_of, unwrapped
 from tfcaps.losses import SpreadLoss
 from tfcaps.parts.estimation import BlueprintEstimation as BlueprintEstimation
 from tfcaps.parts.estimation import HardenParts as HardenParts
@@ -115,6 +115,5 @@ def scheduled_layers(model: keras.Model) -> list[Any]:
     return [
         layer
         for layer in map(unwrapped, model.layers)
-        if is_routed(layer)
-        and getattr(layer.routing, "sharpness_mode", "") == "scheduled"
+        if getattr(routing_of(layer), "sharpness_mode", "") == "scheduled"
     ]

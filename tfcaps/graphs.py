@@ -12,7 +12,6 @@ import keras
 import numpy as np
 
 from tfcaps.ops import Tensor
-from tfcaps.routing import Routing
 
 # Outputs that `add_couplings` adds.
 TO_TRAIN_ON = ("couplings", "counterfactual")
@@ -315,17 +314,29 @@ def check_called_once(model: keras.Model, layer: Any) -> None:
         )
 
 
+def routing_of(layer: Any) -> Any:
+    """Returns what couples children with parents: the layer's routing, or it.
+
+    A layer without a `routing` that couples them itself, as
+    `tfcaps.parts.ConstellationCaps`, has `tree_threshold(parents)`, `levels`,
+    `mode` and `rounded(couplings)` as `tfcaps.routing.Routing` has, with the
+    same arguments, and returns couplings last if it is called with
+    `return_couplings`.
+    """
+    return getattr(layer, "routing", layer)
+
+
 def is_routed(layer: Any) -> bool:
-    """Tells whether a layer routes."""
-    return isinstance(getattr(layer, "routing", None), Routing)
+    """Tells whether a layer couples children with parents."""
+    return hasattr(routing_of(layer), "tree_threshold")
 
 
 def makes_classes(layer: Any) -> bool:
     """Tells whether each parent of a routed layer has all children.
 
     Such a layer, as `ClassCaps` and `ConstellationCaps`, says in which shape
-    they stand, `children_shape`, and how active they are,
-    `voting_activations`.
+    they stand, `children_shape`, how active they are, `voting_activations`, and
+    may say where, `child_places`.
     """
     return is_routed(layer) and hasattr(layer, "children_shape")
 

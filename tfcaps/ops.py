@@ -303,7 +303,7 @@ def quantize(
         ValueError: If `levels` is below 2 or `mode` is unknown.
     """
     couplings = as_float32(couplings)
-    _check_quantizer(levels, mode)
+    check_quantizer(levels, mode)
     if mode == "midtread":
         codes = ops.ceil(couplings * (levels - 1) - 0.5)
     else:
@@ -322,7 +322,7 @@ def dequantize(codes: Tensor, levels: int, *, mode: str = "midtread") -> Tensor:
     Returns:
         Tensor of couplings in [0, 1] with the shape of `codes`.
     """
-    _check_quantizer(levels, mode)
+    check_quantizer(levels, mode)
     codes = ops.cast(codes, "float32")
     if mode == "midtread":
         return codes / (levels - 1)
@@ -367,7 +367,7 @@ def check_mode(mode: Any, name: str = "mode") -> str:
     return str(mode)
 
 
-def _check_quantizer(levels: Any, mode: str) -> None:
+def check_quantizer(levels: Any, mode: str) -> None:
     if not is_integer(levels) or levels < 2:
         raise ValueError(
             f"`levels` must be an integer of at least 2. Received: "

@@ -78,11 +78,11 @@ def application(name: str, shape: Shape) -> keras.Model:
             raise
         side = int(too_small[1])
         network = build(name, (max(rows, side), max(columns, side), 3))
-    layer, features = _feature_map(network)
+    deepest = _feature_map(network)
     images = keras.Input((*network.input.shape[1:3], channels), name="images")
     colours = keras.layers.Concatenate(name="colours")([images] * 3)
     seen = preprocessed(name, colours if channels == 1 else images)
-    cut = keras.Model(network.input, features, name=layer)
+    cut = keras.Model(network.input, deepest.output, name=deepest.name)
     return keras.Model(images, cut(seen), name=name)
 
 
@@ -110,8 +110,8 @@ def preprocessed(name: str, images: Any) -> Any:
     )(images)
 
 
-def _feature_map(network: keras.Model) -> tuple[str, Any]:
-    """Returns the deepest map with enough positions, and its layer's name.
+def _feature_map(network: keras.Model) -> Any:
+    """Returns the layer of the deepest map with enough positions.
 
     All that is deeper must follow from it alone, so that no branch is cut,
     unless the network has branches everywhere.
@@ -119,7 +119,7 @@ def _feature_map(network: keras.Model) -> tuple[str, Any]:
     operations = network.operations
     made = {id(op.output): k for k, op in enumerate(operations)}
     sides = network.input.shape[1:3]
-    grid, joined, earliest = None, None, len(operations)
+    grid, joint, earliest = None, None, len(operations)
     for k in range(len(operations) - 1, 0, -1):
         operation = operations[k]
         own = operation.output.shape[1:3]
@@ -130,14 +130,14 @@ def _feature_map(network: keras.Model) -> tuple[str, Any]:
         ):
             grid = own
             if earliest >= k:
-                return operation.name, operation.output
+                return operation
             if isinstance(operation, _JOINTS):
-                joined = joined or operation
+                joint = joint or operation
         sources = keras.tree.flatten(operation.input)
         earliest = min(earliest, *(made[id(source)] for source in sources))
-    if joined is None:
+    if joint is None:
         raise ValueError(f"{network.name} has no map with enough positions.")
-    return joined.name, joined.output
+    return joint
 
 
 def _has_positions(tensor: Any, sides: tuple[int, int]) -> bool:
@@ -167,8 +167,8 @@ def build(
         # Keras raises a plain `Exception` where a download fails, and the
         # others where the file is broken; what is none of them is a mistake.
         except Exception as error:
-            of_file = type(error) is Exception
-            of_file |= isinstance(error, (OSError, ValueError))
+            of_file = isinstance(error, (OSError, ValueError))
+            of_file |= type(error) is Exception
             if not of_file or _TOO_SMALL.search(str(error)):
                 raise
             reason = " ".join(str(error).split()).rstrip(".")

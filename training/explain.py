@@ -3,31 +3,26 @@
 python training/explain.py --run runs/digits-rem three.png
 python training/explain.py --run runs/photos new-photos/
 
-Writes into `explained/` of the run folder `index.html`, a page that holds
-everything it shows; `predictions.csv`; `trees.json`, for every picture the
-answer and the leaves of its tree, with their boxes in pixels of the file; and
-drawings of at most 12 pictures, wrong ones first: `tree_fields.png` with the
-parts of the pictures that a tree's children see, and, if the children of the
-class capsules have positions, for each picture `named_tree.png`,
-`named_tree-1.png`, ...: which parts the network found, where it looks for them,
-and what it says without them.
+Writes into `explained/` of the run folder a page, `index.html`, and its data:
+`predictions.csv`; `trees.json`, for every picture the answer and the leaves of
+its tree, with their boxes in pixels of the file; and drawings of at most 12
+pictures, wrong ones first.
 
 A file `names.json` in the run folder gives types of capsules their names,
-{"0": "wheel", "3": "window"}; without, they are called like the kind of part on
-which most of them lie, where the data set knows kinds, or by their numbers.
+{"0": "wheel", "3": "window"}; without, see `RunFolder.type_names`.
 """
 
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from cli import Parser, UserError, check_installed, run_loading, start_quietly
+from cli import Parser, UserError, check_installed, run_loading
 from training.names import existing
 
 
@@ -35,12 +30,8 @@ def make_parser() -> Parser:
     """Returns the parser of the command."""
     parser = Parser(prog="training/explain.py", description=__doc__)
     add = parser.add_argument
-    add(
-        "--run",
-        required=True,
-        type=existing,
-        help="run folder that is finished",
-    )
+    about = "run folder that is finished"
+    add("--run", required=True, type=existing, help=about)
     add(
         "images",
         nargs="+",
@@ -65,7 +56,8 @@ def make_parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
-    return run_loading(make_parser(), _load, _check, argv)
+    modules = ("training.explain_job",)
+    return run_loading(make_parser(), _run, _check, argv, modules=modules)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -83,11 +75,10 @@ def _check(options: argparse.Namespace) -> None:
     check_installed(data="PIL", viz="matplotlib")
 
 
-def _load() -> Callable[[argparse.Namespace], None]:
-    start_quietly()
+def _run(options: argparse.Namespace) -> None:
     from training.explain_job import explain
 
-    return explain
+    explain(options)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Asks the model of a run about pictures: what `training/explain.py` does."""
 
 import argparse
-import collections
 import csv
 import json
 import re
@@ -15,12 +14,11 @@ import tfcaps  # noqa: F401 (registers the layers)
 from cli import UserError
 from tfcaps import rem, viz
 from tfcaps.files import write_atomically
-from tfcaps.rem.parse.records import length_meaning, margin_text
+from tfcaps.rem.evaluation.words import length_meaning, margin_text
 from tfcaps.viz.letters import one_line
+from training import figures
 from training import pictures as picture_files
 from training.batches import Batches
-from training.figures import TEXTS
-from training.figures import explain as explain_images
 from training.folder import RunFolder
 from training.images import Images, resize
 from training.names import as_text
@@ -34,7 +32,7 @@ _VALUES = "class length runner_up runner_up_length margin".split()
 _HEAD = "picture,recognised as,length,runner-up,its length,margin,right"
 
 Sentences = list[tuple[str, bool]]  # each with whether it is a warning
-Figures = list[tuple[Path, str, str]]  # PNG file, heading, caption
+Figures = figures.Written
 
 
 class Picture(NamedTuple):
@@ -42,7 +40,7 @@ class Picture(NamedTuple):
 
     Attributes:
         path: Where it is.
-        name: One that no other has.
+        name: What it is called here.
         truth: Its class, if that is known.
         size: Rows and columns, upright, before it is resized.
         record: The answer, see `rem.tree_records`.
@@ -119,12 +117,13 @@ def explain(options: argparse.Namespace) -> None:
     if not few:
         told = f"{PANELS} of the {len(pictures):,} pictures are drawn"
         sentences.append((f"{told}, wrong ones first.", False))
-    print(meaning, *(text for text, _ in sentences), sep="\n")
+    shown = f"The network sees pictures of {shape[1]}x{shape[0]} pixels."
+    print(shown, meaning, *(text for text, _ in sentences), sep="\n")
     order = sorted(range(len(pictures)), key=lambda k: not pictures[k].is_wrong)
     rows = np.array(order[:PANELS])
     drawn = [pictures[k] for k in rows]
     numbers = {name: j for j, name in enumerate(classes)}
-    explained = explain_images(
+    explained = figures.explain(
         folder,
         model,
         images[rows],
@@ -134,11 +133,11 @@ def explain(options: argparse.Namespace) -> None:
     )
     out = options.out or options.run / "explained"
     out.mkdir(parents=True, exist_ok=True)
-    figures = _draw(explained, drawn, out, meaning)
-    written = _write(out, folder, pictures, drawn, figures, sentences, meaning)
-    for path, heading, _ in figures:
+    written = _draw(explained, drawn, out, meaning)
+    for path, heading, _ in written:
         print(f"{path}: {heading}")
-    print(*written, sep="\n")
+    files = _write(out, folder, pictures, drawn, written, sentences, meaning)
+    print(*files, sep="\n")
 
 
 # ----------------------------------------------------------------- the pictures
@@ -154,12 +153,12 @@ def find(
     One in an inner folder that is called like a class is known to be of it;
     where the name has a slash, the folder's has a hyphen.
     """
-    each: dict[Path, Picture] = {}
+    found: dict[Path, Picture] = {}
     unread: list[str] = []
     of_folders = {as_text(name).replace("/", "-"): name for name in classes}
     for path in paths:
         if not path.is_dir():
-            each.setdefault(path, Picture(path, as_text(path.name)))
+            found.setdefault(path, Picture(path, as_text(path.name)))
             continue
         folders = [path, *sorted(p for p in path.rglob("*") if p.is_dir())]
         inside = [f for one in folders for f in picture_files.files_in(one)]
@@ -172,15 +171,8 @@ def find(
             name = as_text(file.relative_to(path).as_posix())
             inner = file.parent.name if file.parent != path else ""
             truth = of_folders.get(as_text(inner))
-            each.setdefault(file, Picture(file, name, truth))
-    names = collections.Counter(picture.name for picture in each.values())
-    pictures = [
-        picture
-        if names[picture.name] == 1
-        else picture._replace(name=as_text(picture.path.as_posix()))
-        for picture in each.values()
-    ]
-    return pictures, unread
+            found.setdefault(file, Picture(file, name, truth))
+    return list(found.values()), unread
 
 
 def read(
@@ -189,7 +181,7 @@ def read(
     *,
     skip_broken: bool = False,
 ) -> tuple[list[Picture], Images, list[str]]:
-    """Reads pictures as a network takes them, and prints what was changed.
+    """Reads pictures as a network takes them.
 
     Also returns a sentence for each that cannot be read.
     """
@@ -199,7 +191,7 @@ def read(
             f"the network takes images of {channels} channels, which no "
             "picture file has."
         )
-    readable, images, resized, left_out = [], [], [], []
+    readable, images, left_out = [], [], []
     for picture in pictures:
         try:
             image = picture_files.read(picture.path, _MODES[channels])
@@ -211,11 +203,6 @@ def read(
             left_out.append(f"left out: {error}")
             continue
         height, width = image.shape[:2]
-        if (height, width) != (rows, columns):
-            resized.append(
-                f"{picture.path} is resized from {width}x{height} to "
-                f"{columns}x{rows} pixels, width by height"
-            )
         image = image.reshape(1, height, width, channels)
         images.append(resize(image, (rows, columns)))
         readable.append(picture._replace(size=(height, width)))
@@ -223,10 +210,6 @@ def read(
         raise UserError(
             f"none of the {len(pictures):,} pictures can be read; {left_out[0]}"
         )
-    if len(readable) > PANELS and len(resized) > 1:
-        resized = [f"{resized[0]} (and {len(resized) - 1:,} more)"]
-    for note in resized:
-        print(note)
     return readable, Images(np.concatenate(images)), left_out
 
 
@@ -247,10 +230,8 @@ def _right_and_wrong(pictures: Sequence[Picture]) -> Sentences:
         f"{one_line(one.name)} taken for {one_line(one.record['class'])}"
         for one in wrong[:_NAMED]
     ]
-    if wrong:
-        told += f"; wrong: {', '.join(names)}"
-    if len(wrong) > _NAMED:
-        told += f" and {len(wrong) - _NAMED:,} more"
+    more = "and others" if len(wrong) > _NAMED else ""
+    told += "; wrong: " * bool(wrong) + ", ".join(filter(None, [*names, more]))
     return [(f"{told}.", bool(wrong))]
 
 
@@ -265,30 +246,28 @@ def _draw(
     Drawings of an earlier call, of other pictures, are removed.
     """
     names = [picture.name for picture in pictures]
-    figures: Figures = []
     drawings = explained.draw(names) if explained.trees.has_places else []
-    for number, drawing in enumerate(drawings, 1):
-        several = len(drawings) > 1
-        path = drawing.save(out / f"named_tree{f'-{number}' * several}")
-        heading = TEXTS["explain"]["named_tree"]["heading"]
-        caption = TEXTS["another_named_tree"]["caption"]
-        if number == 1:
-            caption = TEXTS["named_tree"]["caption"].format(length=meaning)
-        heading = f"{names[number - 1]}: {heading}"
-        figures.append((path, heading, caption.strip()))
+    several = len(drawings) > 1
+    drawn = [
+        figures.figure(
+            f"named_tree{f'-{k + 1}' * several}",
+            drawing,
+            "another_named_tree" if k else "named_tree",
+            length=meaning,
+        )._replace(heading=f"{names[k]}: why the network names it so")
+        for k, drawing in enumerate(drawings)
+    ]
     titles = [
         f"{one.name}{f' ({one.mark})' * one.is_wrong}: {one.answer}"
         for one in pictures
     ]
     drawing = viz.tree_fields(explained, titles)
-    texts = TEXTS["explain"]["tree_fields"]
-    path = drawing.save(out / "tree_fields")
-    caption = texts["caption"].format(length=meaning).strip()
-    figures.append((path, texts["heading"], caption))
-    for old in {*out.glob("named_tree*.png")} - {path for path, *_ in figures}:
+    every = figures.figure("tree_fields", drawing, "explained", length=meaning)
+    written = figures.save([*drawn, every], out)
+    for old in {*out.glob("named_tree*.png")} - {path for path, *_ in written}:
         if _NUMBERED.fullmatch(old.name):
             old.unlink()
-    return figures
+    return written
 
 
 def _write(
@@ -296,7 +275,7 @@ def _write(
     folder: RunFolder,
     pictures: Sequence[Picture],
     drawn: Sequence[Picture],
-    figures: Figures,
+    written: Figures,
     sentences: Sentences,
     meaning: str,
 ) -> list[Path]:
@@ -304,7 +283,7 @@ def _write(
     table, page = out / "predictions.csv", out / "index.html"
     data = out / "trees.json"
     # The last one is of all of them.
-    pairs = zip(drawn, figures[:-1], strict=False)
+    pairs = zip(drawn, written[:-1], strict=False)
     drawings = {one.path: path.name for one, (path, *_) in pairs}
     content = {
         "network": folder.config.model,
@@ -337,7 +316,7 @@ def _write(
     section = viz.Section(
         "Explained pictures",
         sentences=sentences,
-        figures=figures,
+        figures=written,
         table=(_HEAD.split(","), shown),
         note=f"{len(pictures):,} pictures, seen by the network "
         f"{folder.config.model} of {folder.path}. {meaning} The runner-up is "

@@ -16,8 +16,8 @@ import numpy as np
 
 from tfcaps import rem, viz
 from tfcaps.rem import Report, quantize
+from tfcaps.rem.evaluation.words import length_meaning, margin_text
 from tfcaps.rem.maps import saliency_map
-from tfcaps.rem.parse.records import length_meaning, margin_text
 from tfcaps.viz.letters import one_line
 from training.folder import RunFolder
 from training.images import Array, Floats
@@ -44,7 +44,11 @@ class Figure(NamedTuple):
     caption: str
 
 
-def _figure(
+# PNG file, heading and caption of each.
+Written = list[tuple[Path, str, str]]
+
+
+def figure(
     name: str, drawing: viz.Drawing, like: str = "", **facts: Any
 ) -> Figure:
     """Returns a figure with its texts, which have facts."""
@@ -54,6 +58,15 @@ def _figure(
         for part in ("heading", "caption")
     )
     return Figure(name, drawing, heading, caption)
+
+
+def save(some: Sequence[Figure], folder: Path) -> Written:
+    """Writes `<name>.png` of those that have a drawing."""
+    return [
+        (one.drawing.save(folder / one.name), one.heading, one.caption)
+        for one in some
+        if one.drawing is not None
+    ]
 
 
 def _left_out(name: str, **facts: Any) -> Figure:
@@ -78,16 +91,16 @@ def of_measures(
     counts = "the last epoch counts"
     if config.patience is not None:
         counts += ", of the baseline that of the lowest validation loss"
-    figures = [_figure("curves", viz.curves(rows), counts=counts)]
+    figures = [figure("curves", viz.curves(rows), counts=counts)]
     rows = [
         {**row, "model": TITLES[name]}
         for name, report in reports.items()
         for row in report.by_levels or ()
     ]
     if rows:
-        figures.append(_figure("tradeoff_levels", viz.tradeoff(rows, "levels")))
+        figures.append(figure("tradeoff_levels", viz.tradeoff(rows, "levels")))
     drawing = viz.keys_per_class(trees, class_names=names)
-    figures.append(_figure("keys_per_class", drawing))
+    figures.append(figure("keys_per_class", drawing))
     code = int(quantize(last.tree_threshold, last.levels, mode=config.mode))
     most = [last.dictionary.keys(j)[:1] for j in range(len(names))]
     title = TITLES[folder.main]
@@ -99,7 +112,7 @@ def of_measures(
             class_names=names,
             threshold=last.tree_threshold,
         )
-        figures.append(_figure("parse_trees", drawing, model=title))
+        figures.append(figure("parse_trees", drawing, model=title))
     else:
         figures.append(_left_out("parse_trees", model=title))
     return figures
@@ -142,7 +155,7 @@ def right_and_wrong(name: str, model: keras.Model, sample: Sample) -> Figure:
     told = texts[kind].format(wrong=int(np.sum(~right)), images=len(right))
     if not fields.is_local:
         told += texts["no_parts" if min(fields.grid[:2]) == 1 else "cells"]
-    return _figure("tree_fields", drawing, told=told, model=TITLES[name])
+    return figure("tree_fields", drawing, told=told, model=TITLES[name])
 
 
 def _answer(lengths: Array, names: Sequence[str]) -> str:
@@ -195,7 +208,7 @@ def saliency(
         labels=classes,
         class_names=sample.class_names,
     )
-    return _figure("saliency", drawing)
+    return figure("saliency", drawing)
 
 
 def reconstructions(decoded: keras.Model, sample: Sample) -> Figure:
@@ -204,7 +217,7 @@ def reconstructions(decoded: keras.Model, sample: Sample) -> Figure:
     outputs = decoded.predict({"images": images, "labels": None}, verbose=0)
     rows = images, outputs["reconstruction"]
     drawing = viz.picture_rows(rows, ("image", "decoded"))
-    return _figure("reconstructions", drawing)
+    return figure("reconstructions", drawing)
 
 
 # ------------------------------------------------- trees that name their parts
@@ -234,7 +247,7 @@ def named_trees(
     )
     meaning = length_meaning(explained.blueprints)
     return [
-        _figure(
+        figure(
             f"named_tree_{k}",
             drawing,
             "named_tree" if k == 1 else "another_named_tree",

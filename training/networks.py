@@ -77,8 +77,12 @@ def build(
             raise UserError(
                 f"--part-types is for {', '.join(able)}; {name} has none."
             )
-        given["part_types"] = part_types
+        given["num_types"] = part_types
     if routing is not None:
+        if known.loss == "evidence":
+            raise UserError(
+                f"{name} routes by the places of parts and takes no --routing."
+            )
         given["routing"] = int(routing) if routing.isdigit() else routing
     make = builder(name, on_backbone=backbone is not None)
     try:

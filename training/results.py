@@ -88,20 +88,20 @@ def measure(
 ) -> Results:
     """Measures each model on the test images, and on the other test sets.
 
-    Repeated measures use the features of a frozen backbone that are `kept`, as
-    `features.cache_features` has them, if there are any. What the `folder` of
-    the run has is not measured again.
+    Repeated measures use the features of a frozen backbone that are `kept`, see
+    `features.cache_features`. What the `folder` has is not measured again.
     """
-    known = {
-        name: None if folder is None else folder.read_report(name)
+    measured = {
+        name: known
         for name in models
+        if folder is not None and (known := folder.read_report(name))
     }
     levels = config.fixed_levels
-    if config.levels == LOWEST and not all(known.values()):
+    if config.levels == LOWEST and len(measured) < len(models):
         levels = lowest_levels(config, data, models)
     sample = Sample(data)
     for name, model in models.items():
-        if known[name]:
+        if name in measured:
             continue
         tests = {}
         for test, split in {"test": data.test, **data.others}.items():
@@ -112,7 +112,6 @@ def measure(
             )
             batches = Batches(*split, measured_at_once(model))
             tests[test] = evaluator.run(batches, verbose=progress() % 2)
-        report = tests.pop("test")
         head, images = model, sample.images
         if kept and data.masks is None:  # noise is of images
             cached = features.cache_features(model, data, config, kept)
@@ -120,23 +119,20 @@ def measure(
             images = cached.data.test.images.take(sample.rows)
         named = measure_parts(model, sample)
         used = faithfulness(name, model, head, images, sample)
-        # Children have places; through a backbone it takes minutes.
-        if named is not None and (head is model or name == [*models][-1]):
-            pixels = in_pixels(name, model, sample)
-            used = dataclasses.replace(used, pixels=pixels)
         if named is not None:
+            # Children have places; through a backbone it takes minutes.
+            if head is model or name == [*models][-1]:
+                pixels = in_pixels(name, model, sample)
+                used = dataclasses.replace(used, pixels=pixels)
             print(f"\n{summary.wrapped(str(named))}", flush=True)
         report = dataclasses.replace(
-            report, faithfulness=used, named_parts=named
+            tests.pop("test"), faithfulness=used, named_parts=named
         )
-        known[name] = (
-            report,
-            {test: one.to_dict() for test, one in tests.items()},
-        )
-    reports, others = zip(*filter(None, known.values()), strict=True)
+        others = {test: one.to_dict() for test, one in tests.items()}
+        measured[name] = report, others
     return Results(
-        dict(zip(models, reports, strict=True)),
-        dict(zip(models, others, strict=True)),
+        {name: measured[name][0] for name in models},
+        {name: measured[name][1] for name in models},
         sample,
     )
 
@@ -284,14 +280,6 @@ def write_report(
         others.append(maps)
     if decoded is not None:
         others.append(figures.reconstructions(decoded, sample))
-    drawn, more = (
-        [
-            (one.drawing.save(folder.figures / one.name), *one[2:])
-            for one in some
-            if one.drawing is not None
-        ]
-        for some in (first, others)
-    )
     head, *rows = summary.cells(reports)
     text = (folder.path / "environment.json").read_text("utf-8")
     settings = {**dataclasses.asdict(config), **json.loads(text)}
@@ -301,7 +289,7 @@ def write_report(
         viz.Section(
             f"tfcaps: {config.model} on {name}",
             sentences=summary.sentences(reports[last]),
-            figures=drawn,
+            figures=figures.save(first, folder.figures),
             table=(head, rows),
             note=summary.note(reports),
         ),
@@ -318,7 +306,7 @@ def write_report(
             ),
             viz.Section(
                 "All figures",
-                figures=more,
+                figures=figures.save(others, folder.figures),
                 sentences=[
                     (one.caption, False) for one in others if not one.drawing
                 ],

@@ -112,7 +112,7 @@ def train_model(
         if name == "rem" and config.pruning == "structured":
             model = rem.compact(model)
         if isinstance(setup.training_model, ConstellationModel):
-            model = tfcaps.models.without_spare_types(model)
+            model = tfcaps.parts.without_spare_types(model)
     if is_first:
         folder.save_model(name, model)
         shutil.rmtree(backup, ignore_errors=True)

@@ -1,5 +1,6 @@
 """Classes told by maps of where each type of part tells for them."""
 
+import itertools
 import math
 from typing import Any
 
@@ -7,9 +8,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from tfcaps import routing as routings
-from tfcaps.layers import ConstellationCaps, PartCaps, TemplateDecoder
 from tfcaps.ops import Tensor, longest
+from tfcaps.parts import ConstellationCaps, PartCaps, TemplateDecoder
 
 # Of what is learnt, so that Adam is as fast as for other weights.
 _SCALE = 10.0
@@ -58,21 +58,23 @@ class MapCaps(ConstellationCaps):
     0 if nothing is likelier. So in the tree of this class are the children that
     tell for it by more than `o`, however sure it is, and without them nothing
     but the rest of the sum remains. `M` is the weight `maps`, smoothed by a
-    normal distribution whose deviation is the width of the routing: parts may
-    stand a little beside. Poses are the mean places of the children, weighted
-    by couplings. Of the routing count width, epsilon, orphan and levels.
+    normal distribution whose deviation is `width`: parts may stand a little
+    beside. Poses are the mean places of the children, weighted by couplings.
 
-    Arguments and shapes are those of `ConstellationCaps`. The evidence is
-    `log P`.
+    Arguments and shapes are those of `ConstellationCaps`, and the nats `o` from
+    which on a child is a leaf, `orphan`. The evidence is `log P`.
 
     References:
         - Nauta et al., 2023, "PIP-Net" (a sheet of scores of parts)
     """
 
+    def __init__(self, num_capsules: int, orphan: float = 0.7, **kwargs: Any):
+        super().__init__(num_capsules, **kwargs)
+        self.orphan = orphan
+
     def build(self, input_shape: Any) -> None:
         rows, columns, types = input_shape[1:4]
         self.side = self.stride * max(rows, columns)
-        self._routing_weights: list[str] = []
         self.maps = self.add_weight(
             shape=(rows, columns, types, self.num_capsules),
             initializer="zeros",
@@ -85,7 +87,7 @@ class MapCaps(ConstellationCaps):
         near = []
         for count in self.maps.shape[:2]:
             cells = self.stride * np.arange(count, dtype="float32")
-            apart = (cells[:, None] - cells) / self.routing.width
+            apart = (cells[:, None] - cells) / self.width
             near.append(np.exp(-0.5 * apart**2))
         maps = ops.cast(self.maps, "float32")
         return _SCALE * ops.einsum("yh,xw,hwtj->yxtj", *near, maps)
@@ -94,22 +96,21 @@ class MapCaps(ConstellationCaps):
     def slots(self) -> Tensor:
         """Whether a type tells for a class anywhere, `[t, j]`."""
         most = ops.max(self.evidence_maps(), axis=(0, 1))
-        return ops.cast(most > self.routing.orphan, "float32")
+        return ops.cast(most > self.orphan, "float32")
 
     def call(
         self,
         inputs: Tensor,
         activations: Tensor | None = None,
-        labels: Tensor | None = None,
         return_activations: bool = False,
+        return_evidence: bool = False,
         return_couplings: bool = False,
         training: bool | None = None,
-        return_evidence: bool = False,
     ) -> Any:
         children, parents = math.prod(inputs.shape[1:-1]), self.num_capsules
         present = ops.reshape(activations, (-1, children))
         maps = ops.reshape(self.evidence_maps(), (children, parents))
-        evidence = math.log(self.routing.epsilon) + present @ maps
+        evidence = math.log(self.epsilon) + present @ maps
         # The log-odds of nothing are 0.
         odds = ops.pad(evidence, [[0, 0], [0, 1]])
         odds -= ops.logsumexp(odds, axis=-1, keepdims=True)
@@ -119,26 +120,19 @@ class MapCaps(ConstellationCaps):
             best = ops.one_hot(longest(odds), parents + 1)
             decided = ops.cast(best[..., :-1], "float32")
         tells = ops.relu(ops.expand_dims(present, -1) * maps)
-        share = tells / (tells + self.routing.orphan)
+        share = tells / (tells + self.orphan)
         couplings = ops.expand_dims(decided, 1) * share
-        couplings = self.routing.rounded(couplings)
+        couplings = self.rounded(couplings)
         places = ops.cast(ops.reshape(inputs, (-1, children, 2)), "float32")
         # As weighted by couplings, without the class's own factor.
         total = ops.expand_dims(ops.sum(share, axis=1), -1)
         poses = ops.einsum("bij,bid->bjd", share, places) / (total + 1e-6)
-        outputs = [poses]
-        for output, is_wanted in (
-            (active, return_activations),
-            (couplings, return_couplings),
-            (evidence, return_evidence),
-        ):
-            if is_wanted:
-                outputs.append(output)
-        return tuple(outputs) if outputs[1:] else poses
+        wanted = (return_activations, return_evidence, return_couplings)
+        more = itertools.compress((active, evidence, couplings), wanted)
+        return (poses, *more) if any(wanted) else poses
 
-    def multiply_adds(self, input_shape: Any) -> int:
-        """Counts the sum over the maps, see `tfcaps.rem.multiply_adds`."""
-        return math.prod(self.maps.shape)
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "orphan": self.orphan}
 
 
 def networks(
@@ -152,7 +146,7 @@ def networks(
 
     Returns:
         From images to lengths, and from images to a dict of evidence, presence
-        and reconstruction, as of `tfcaps.losses.constellation_losses`.
+        and reconstruction, as of `tfcaps.parts.constellation_losses`.
     """
     layers = keras.layers
     features = images = keras.Input(shape, name="images")
@@ -168,10 +162,10 @@ def networks(
     places, active, presence = StrongestParts(
         part_types, 1, name="part_caps", **at
     )(features, return_presence=True)
-    routing = routings.MeanShiftRouting(width=3.0, orphan=0.7)
-    classes = MapCaps(num_classes, routing, name="class_caps", **at)
-    _, lengths = classes(places, active, return_activations=True)
-    _, evidence = classes(places, active, return_evidence=True)
+    classes = MapCaps(num_classes, width=3.0, name="class_caps", **at)
+    _, lengths, evidence = classes(
+        places, active, return_activations=True, return_evidence=True
+    )
     drawn = TemplateDecoder(shape, 11, _OFFSET)(active)
     outputs = {"evidence": evidence, "presence": presence}
     training = keras.Model(images, {**outputs, "reconstruction": drawn})

@@ -67,7 +67,7 @@ def fit(training: Any, data: Any, epochs: int, seed: int) -> None:
     rate = seeds.falling_rate(3e-3, epochs, len(data.labels), _BATCH)
     training.compile(
         keras.optimizers.Adam(rate),
-        tfcaps.losses.constellation_losses(
+        tfcaps.parts.constellation_losses(
             sparsity=0.0, ambiguity=0.002, reconstruction=0.02
         ),
     )
@@ -107,7 +107,7 @@ def of_trees(
     """Returns what is measured of trees, of leaves from some nats on."""
     from tfcaps import rem
 
-    network.get_layer("class_caps").routing.orphan = orphan
+    network.get_layer("class_caps").orphan = orphan
     images, labels = data.images[:], data.labels
 
     def slots_of(pixels: Any) -> Any:

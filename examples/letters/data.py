@@ -85,7 +85,9 @@ def draw(count: int, seed: int) -> tuple[Arrays, Masks]:
         shown = 255.0 * ink[some, None, None] * covered[:, 0]
         images[some, ..., 0] = np.rint(shown)
     centres = np.where(there[..., None], ends.mean(axis=2), np.nan)
-    return (images, labels), Masks.of_parts(masks, kinds, KINDS, centres)
+    return (images, labels), Masks(
+        masks, kinds=kinds, centres=centres, kind_names=KINDS
+    )
 
 
 def _lines() -> tuple[Array, Array]:

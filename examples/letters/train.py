@@ -108,8 +108,8 @@ def trained(
         filters=(16, 24, 24),
         strides=(2, 1, 1),
         window=3,
-        instances=3,
-        parts=parts.most,
+        max_of_type=3,
+        max_parts=parts.most,
     )
     parts.begin(network)
     # Where strokes are is known, so that it need not be learnt.

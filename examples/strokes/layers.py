@@ -8,9 +8,8 @@ from keras import ops
 
 from examples.kanji.shared import SharedParts
 from examples.strokes.shared import OFFSET, STRIDE, SharedStrokes
-from tfcaps.layers import ConstellationCaps
 from tfcaps.ops import Tensor
-from tfcaps.routing import MeanShiftRouting
+from tfcaps.parts import ConstellationCaps
 
 _FILTERS, _STRIDES = (16, 32, 32, 32, 32, 48), (1, STRIDE, 1, 1, 1, 1)
 _STROKE_WINDOW = 3  # places in which there is one stroke of a type
@@ -40,7 +39,7 @@ class Components(keras.layers.Layer):
 
     Output shape:
         Places `[b, h / 2, w / 2, k, 2]` in pixels, and activations `[b, h / 2,
-        w / 2, k]`, as of `tfcaps.layers.PartCaps`.
+        w / 2, k]`, as of `tfcaps.parts.PartCaps`.
     """
 
     def __init__(self, strokes: SharedStrokes, **kwargs: Any):
@@ -110,10 +109,11 @@ def networks(
     places, components = Components(strokes, name="components")(active)
     classes = ConstellationCaps(
         num_classes,
-        MeanShiftRouting(width=3.0, epsilon=1e-3),
+        width=3.0,
+        epsilon=1e-3,
         stride=2 * STRIDE,
         offset=(OFFSET + STRIDE / 2, OFFSET + STRIDE / 2),
-        parts=parts.most,
+        max_parts=parts.most,
         name="class_caps",
     )
     _, lengths = classes(places, components, return_activations=True)

@@ -113,22 +113,30 @@ def test_other_signatures_are_told(networks, url, work, capsys):
     assert told == "digit.png: poses (4, 4)"
 
 
-@pytest.mark.parametrize("shape", [(8, 8, 1), (6, 9, 3)])
-def test_pictures_get_the_shape_of_the_network(work, rng, shape):
-    picture = Image.fromarray(rng.integers(0, 256, (20, 30, 3), np.uint8))
-    picture.save("wide.png")
-    sent = client.read_picture(Path("wide.png"), shape)
-    wanted = pictures.read(Path("wide.png"), {1: "L", 3: "RGB"}[shape[2]])
-    wanted = resize(wanted.reshape(1, 20, 30, -1), shape[:2])[0]
+@pytest.mark.parametrize("shape", [(8, 8, 1), (6, 9, 3), (40, 50, 3)])
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "I;16"])
+def test_pictures_become_what_they_are_in_training(work, rng, shape, mode):
+    depth = {"RGB": (3,), "RGBA": (4,)}.get(mode, ())
+    kind = np.uint16 if mode == "I;16" else np.uint8
+    most = np.iinfo(kind).max
+    picture = Image.fromarray(rng.integers(0, most, (20, 30, *depth), kind))
+    assert picture.mode == mode
+    turned = Image.Exif()
+    turned[274] = 6  # the camera was held upright
+    picture.save("turned.png", exif=turned)
+    sent = client.read_picture(Path("turned.png"), shape)
+    wanted = pictures.read(Path("turned.png"), {1: "L", 3: "RGB"}[shape[2]])
+    assert wanted.shape[:2] == (30, 20)
+    wanted = resize(wanted.reshape(1, 30, 20, -1), shape[:2])[0]
     np.testing.assert_array_equal(sent, wanted)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["missing.png"], "there is no file missing.png"),
-        (["text.png"], "text.png is not a readable image"),
-        (["cut.png"], "cut.png is not a readable image"),
+        (["missing.png"], "missing.png cannot be used: [Errno 2]"),
+        (["text.png"], "text.png cannot be used: cannot identify"),
+        (["cut.png"], "cut.png cannot be used: "),
         (["--manifest", "missing.json"], "No such file or directory"),
         (["--url", "localhost:8501"], "'localhost:8501' must begin with http"),
         (["--signature", "exlpain"], "no signature 'exlpain' takes images"),

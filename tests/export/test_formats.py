@@ -103,37 +103,30 @@ def test_a_server_is_not_given_what_it_cannot_load(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "kind", "told"),
     [
-        (OSError(errno.ENOSPC, "No space left"), "No space left"),
+        (OSError(errno.ENOSPC, "No space"), OSError, "No space.*: .*/to/m"),
         (
             RuntimeError("basic_ios::clear: iostream error"),
-            "is the disk full.*",
+            OSError,
+            "is the disk full.*: .*/to/m",
+        ),
+        (
+            ValueError("no such operation\n  in a long trace"),
+            export.ExportError,
+            "^litert: .* be converted: no such operation in a long trace$",
         ),
     ],
-    ids=["python", "c++"],
+    ids=["disk in python", "disk in c++", "operation"],
 )
-def test_a_full_disk_is_no_fault_of_the_model(
-    tmp_path, monkeypatch, error, told
+def test_what_fails_is_one_sentence_and_leaves_nothing(
+    tmp_path, monkeypatch, error, kind, told
 ):
     def fail(*args, **options):
         raise error
 
     monkeypatch.setattr(keras.Model, "export", fail)
-    with pytest.raises(OSError, match=f"{told}: .*/to/m"):
-        export.save(tiny_capsnet(), tmp_path / "to" / "m", formats=["litert"])
-    assert not (tmp_path / "to").exists()
-
-
-def test_a_model_that_cannot_be_converted_is_one_sentence(
-    tmp_path, monkeypatch
-):
-    def fail(*args, **options):
-        raise ValueError("no such operation\n  in a long trace")
-
-    monkeypatch.setattr(keras.Model, "export", fail)
-    match = "^litert: .* be converted: no such operation in a long trace$"
-    with pytest.raises(export.ExportError, match=match):
+    with pytest.raises(kind, match=told):
         export.save(tiny_capsnet(), tmp_path / "to" / "m", formats=["litert"])
     assert not (tmp_path / "to").exists()
 

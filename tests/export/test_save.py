@@ -1,10 +1,6 @@
 """Exported models: what they answer, and what stands beside them."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -206,22 +202,6 @@ def test_a_run_tells_the_manifest_of_itself(pruned, tmp_path):
     assert about["run"] == {"config": config, "commit": "abc"}
     assert printed[-1] == f"exported to {folder}"
     assert [line.split()[0] for line in printed[:-1]] == CHECKS
-
-
-@pytest.mark.slow
-def test_the_command_needs_no_backend(pruned, tmp_path):
-    pruned.save(tmp_path / "model.keras")
-    done = subprocess.run(
-        [
-            sys.executable, str(Path(command.__file__)),
-            "--run", str(tmp_path / "model.keras"),
-            "--to", str(tmp_path / "served"),
-        ],
-        env={**os.environ, "KERAS_BACKEND": "jax"},
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0
-    assert read_manifest(tmp_path / "served" / "dr_capsnet" / "1")
 
 
 @pytest.mark.slow

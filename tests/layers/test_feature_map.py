@@ -6,12 +6,12 @@ import pytest
 
 from tests.networks import SMALL_NETWORKS, every_network, images_of
 from tests.tolerance import SUMS
-from tfcaps import layers, models
+from tfcaps import layers, models, parts
 
 MAPS = {
     "PrimaryCaps": lambda **k: layers.PrimaryCaps(4, 8, 3, **k),
     "PrimaryMatrixCaps": lambda **k: layers.PrimaryMatrixCaps(4, **k),
-    "PartCaps": lambda **k: layers.PartCaps(4, **k),
+    "PartCaps": lambda **k: parts.PartCaps(4, **k),
 }
 
 

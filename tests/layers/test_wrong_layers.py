@@ -4,10 +4,11 @@ import keras
 import numpy as np
 
 from tests.refusals import assert_refused, refusals
-from tfcaps import layers, routing
+from tfcaps import layers, parts, routing
 
 NAMES = {
     **vars(layers),
+    **vars(parts),
     **vars(routing),
     "Input": lambda *shape: keras.Input(shape),
     "zeros": lambda *shape: np.zeros(shape, "float32"),
@@ -82,19 +83,17 @@ PartCaps(0)
 PartCaps(2, window=4)
     `window` must be odd. Received: window=4.
 PartCaps(2, stride=0)
-    `stride` and `power` must be above
+    `stride` must be above 0. Received: stride=0.
 TemplateDecoder((8, 8, 1), size=4)
     `size` must be odd. Received: size=4.
 ConstellationCaps(3, stride=0)
-ConstellationCaps(3, apart=0)
-    must be above 0. Received:
-ConstellationCaps(3, spread=-1)
-ConstellationCaps(3, repulsion=-1)
-    must not be negative. Received:
-ConstellationCaps(3, instances=0)
-    `instances` must be integers of at least 1. Received: instances=0.
-ConstellationCaps(3, DynamicRouting())
-    `routing` must be a `tfcaps.routing.MeanShiftRouting`
+ConstellationCaps(3, width=0)
+ConstellationCaps(3, epsilon=1)
+    must be above 0, and `epsilon` between 0 and 1. Received: width=
+ConstellationCaps(3, max_of_type=0)
+    `num_capsules` and `max_of_type` must be integers of at least 1.
+ConstellationCaps(3, max_parts=0)
+    `max_parts` must be integers of at least 1. Received: max_parts=0.
 """,
     **NAMES,
 )

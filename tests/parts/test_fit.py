@@ -9,7 +9,7 @@ from keras import ops
 
 import tfcaps
 from tests.backends import on_tensorflow
-from tests.models.test_constellation_capsnet import fit, images_of, small
+from tests.parts.test_network import fit, images_of, small
 from tests.refusals import assert_refused
 from tests.tolerance import assert_all_close, assert_all_equal
 from tfcaps import rem
@@ -132,7 +132,7 @@ def test_another_loss_trains_lengths_and_nothing_else():
 
 def test_a_loaded_model_goes_on(tmp_path):
     model = small()
-    fit(model, IMAGES, LABELS, 0.01, 2, template_size=5, run_eagerly=True)
+    fit(model, IMAGES, LABELS, 0.01, 2, run_eagerly=True)
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert type(loaded) is type(model) and loaded.is_trained

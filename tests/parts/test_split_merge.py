@@ -3,15 +3,12 @@
 import numpy as np
 import pytest
 
-from tests.models.test_constellation_capsnet import PARTS, begun, images_of
+from tests.parts.test_network import PARTS, begun, images_of
 from tests.tolerance import assert_close
 from tfcaps import rem
-from tfcaps.models import (
-    constellation_capsnet,
-    without_spare_types,
-)
-from tfcaps.parts import split_merge
-from tfcaps.parts.split_merge import Found
+from tfcaps.models import constellation_capsnet
+from tfcaps.parts import split_merge, without_spare_types
+from tfcaps.parts.split_merge import Occurrences
 
 COUNT, SIDE = 240, 12
 UPPER, LOWER = (-3, 0), (2, 0)  # cells from the class to its parts
@@ -31,7 +28,7 @@ def found_parts(rng, types):
         for place, of_place in zip((UPPER, LOWER), types[label], strict=True):
             row, column = cell + place
             active[n, row, column, rng.choice(of_place)] = 1.0
-    return Found(active, cells, labels)
+    return Occurrences(active, cells, labels)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +130,7 @@ def test_of_merged_types_one_is_left(twins):
     active[::4, 2, 2] = [0.0, 1.0, 0.0]
     # Each class has both, so that one of the twins is as good as the other.
     labels = np.arange(64) // 4 % 2
-    made = Found(active, np.full((64, 2), 4), labels)
+    made = Occurrences(active, np.full((64, 2), 4), labels)
     merged = schedule._merge_types(made, 0.5)
     assert merged.mass == pytest.approx([1, 0, 1])
     first = bias[0]
@@ -176,7 +173,7 @@ def test_a_type_of_two_kinds_becomes_two_of_one(twins, rng):
             around = slice(2 * row, 2 * row + 3), slice(8, 11)  # of pixel 9
             images[(n, *around, 0)] += PARTS[kind]
             features[n, row, 4, 0] += 6.0 * kind
-    made = Found(active, np.full((64, 2), 4), labels)
+    made = Occurrences(active, np.full((64, 2), 4), labels)
     seen = seen._replace(
         active=active, features=features, drawn=np.zeros_like(images)
     )

@@ -7,8 +7,8 @@ import keras
 import numpy as np
 import pytest
 
-from tests.models.test_constellation_capsnet import images_of, small
 from tests.networks import tiny_capsnet
+from tests.parts.test_network import images_of, small
 from tests.refusals import assert_refused
 from tfcaps import rem, viz
 from tfcaps.rem import Trees

@@ -138,7 +138,7 @@ def test_network_without_class_capsules_is_an_error():
 
 
 def test_blueprints_are_the_shifts_of_the_types_that_a_class_has():
-    network = models.constellation_capsnet((16, 16, 1), 3, part_types=2)
+    network = models.constellation_capsnet((16, 16, 1), 3, num_types=2)
     layer = network.get_layer("class_caps")
     shifts = np.arange(12.0).reshape(2, 3, 2)
     layer.blueprint.assign(shifts / layer.side)

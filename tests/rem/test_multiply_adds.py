@@ -9,10 +9,9 @@ import pytest
 from tests.networks import SMALL_NETWORKS, every_network, tiny_capsnet
 from tests.registry import ROUTINGS, parametrize
 from tfcaps import models, rem
-from tfcaps.layers import ConstellationCaps
+from tfcaps.parts import ConstellationCaps
 from tfcaps.rem.evaluation import evaluate
 from tfcaps.rem.multiply_adds import UnknownSizeError
-from tfcaps.routing import MeanShiftRouting
 from tfcaps.routing.votes import Votes
 
 # How often each method multiplies votes. Squares count once for both methods.
@@ -72,7 +71,7 @@ def test_counts_are_within_two_percent_of_the_profiler(name):
 
 
 # The mean shift takes the components of the votes apart.
-@parametrize([c for c in ROUTINGS if c.public_class is not MeanShiftRouting])
+@parametrize(ROUTINGS)
 def test_routing_passes_over_the_votes_as_often_as_it_says(case, rng):
     passes = 0
 
@@ -131,18 +130,19 @@ def test_unknown_layers_are_named_and_unknown_sizes_refused():
         rem.multiply_adds(model)
 
 
-def test_constellations_of_constellations_are_counted():
-    """Of three types at 8x8 places, then of one each of six capsules."""
+def test_constellations_are_counted():
+    """Of three types at 8x8 places, of which each class has some."""
     places, present = keras.Input((8, 8, 3, 2)), keras.Input((8, 8, 3))
-    below = ConstellationCaps(6, instances=2, name="below")
-    poses, active = below(places, present, return_activations=True)
-    above = ConstellationCaps(4, parts=5, name="above")
-    model = keras.Model([places, present], above(poses, active))
-    each, passes = 8 * 8 * 6 + 6 * 8 * 6, below.routing.vote_passes
-    assert rem.multiply_adds(model).per_layer == {
-        "below": 6 * 6 * each + 8 * 8 * 6 * 6 * 2 * passes,
-        "above": 5 * 4 * 5 * 2 + 5 * 4 * 2 * passes,
-    }
+    for settings, slots in (
+        ({"max_of_type": 2}, 6),
+        ({"max_of_type": 2, "max_parts": 5}, 5),
+        ({"max_parts": 5}, 3),
+    ):
+        layer = ConstellationCaps(4, name="classes", **settings)
+        model = keras.Model([places, present], layer(places, present))
+        searched, passes = 8 * 8 * 6 + 6 * 8 * 6, 6
+        wanted = slots * 4 * (searched + 8 * 8 * 2 * passes)
+        assert rem.multiply_adds(model).per_layer == {"classes": wanted}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from tfcaps.ops import efficient_squash
 from tfcaps.routing import (
     DynamicRouting,
     EMRouting,
-    MeanShiftRouting,
     RegularizedRouting,
     SelfAttentionRouting,
 )
@@ -28,35 +27,6 @@ from tfcaps.routing import (
 @pytest.fixture
 def votes(rng):
     return rng.normal(size=(2, 5, 3, 4)).astype("float32")
-
-
-def test_learnt_settings_are_weights_that_begin_where_they_are_told():
-    start = {"leaky": True, "sharpness": 20.0, "orphan": 0.1}
-    routing = DynamicRouting(**start, sharpness_mode="learned")
-    layer = ClassCaps(3, 4, routing=routing)
-    children = np.ones((2, 5, 4), "float32")
-    couplings = layer(children, return_couplings=True)[1]
-    assert float(layer.log_sharpness) == pytest.approx(math.log(20.0))
-    assert len(layer.trainable_weights) == 3
-    votes = ops.einsum("bik,ijkd->bijd", children, layer.transformation)
-    expected = DynamicRouting(**start)(votes, bias=layer.bias)
-    assert_close(couplings, expected.couplings)
-
-
-@pytest.mark.parametrize("gradient", ["last", "full"])
-def test_a_loss_of_couplings_reaches_the_sharpness(gradient, votes):
-    routing = DynamicRouting(gradient=gradient, leaky=True, orphan=0.1)
-
-    def couplings(at):
-        return routing(votes, log_sharpness=at).couplings[..., 0]
-
-    at = np.float32(0.5)
-    _, (slope,) = value_and_gradients(couplings, at)
-    assert np.isfinite(slope) and abs(float(slope)) > 1e-3
-    if gradient == "full":
-        total = [float(ops.sum(couplings(at + x))) for x in (0.01, -0.01)]
-        measured = (total[0] - total[1]) / 2e-2
-        assert float(slope) == pytest.approx(measured, rel=0.02)
 
 
 def test_arguments_of_version_0_2_are_read():
@@ -154,15 +124,3 @@ def test_a_step_of_coefficients_climbs_the_objective(
         lambda votes: routing.step(votes, coefficients, targets), votes
     )
     assert not np.any(gradient)
-
-
-@pytest.mark.parametrize("exclusive", [True, False])
-def test_nothing_takes_the_place_of_a_tree_that_has_all(exclusive):
-    votes = np.zeros((1, 5, 1, 2), "float32")  # all of one type
-    votes[0, 4, 0, 0] = 2.0  # further away
-    routing = MeanShiftRouting(exclusive=exclusive)
-    active = np.ones((1, 5), "float32")
-    inside = np.asarray(routing(votes, active).couplings)[0, :, 0] > 0.5
-    assert list(inside) == [True] * 4 + [not exclusive]
-    left = routing(votes, active * ~inside).activations
-    assert (float(left[0, 0]) < 0.1) == (not exclusive)

@@ -10,7 +10,6 @@ from tfcaps import routing as routings
 from tfcaps.routing import (
     DynamicRouting,
     EMRouting,
-    MeanShiftRouting,
     RegularizedRouting,
     ScaledDistanceRouting,
     SelfAttentionRouting,
@@ -20,7 +19,6 @@ from tfcaps.routing import (
 NAMES = {
     "dynamic": DynamicRouting,
     "em": EMRouting,
-    "mean_shift": MeanShiftRouting,
     "regularized": RegularizedRouting,
     "scaled_distance": ScaledDistanceRouting,
     "self_attention": SelfAttentionRouting,
@@ -67,15 +65,14 @@ def test_get_refuses_anything_else():
 def test_every_routing_refuses_the_same_settings(name, value, must):
     said = f"`{name}` must {must}. Received: {name}={value!r}."
     for routing in NAMES.values():
-        if routing is not MeanShiftRouting and name in routing().get_config():
+        if name in routing().get_config():
             assert_refused(lambda r=routing: r(**{name: value}), said)
 
 
 @refusals(
     """
 DynamicRouting(sharpness_mode="x")
-    must be one of ('fixed', 'scheduled', 'learned'). Received:
-    sharpness_mode='x'.
+    must be one of ('fixed', 'scheduled'). Received: sharpness_mode='x'.
 DynamicRouting(leaky=True, orphan=float("nan"))
     `orphan` must be a finite number. Received: orphan=nan.
 DynamicRouting(orphan=0.1)
@@ -95,16 +92,6 @@ EMRouting(epsilon=0.0)
     `epsilon` must be a finite number above 0. Received: epsilon=0.0.
 EMRouting(variant="tensorflow")
     `variant` must be one of ('paper', 'code'). Received: variant='tensorflow'.
-MeanShiftRouting(types=0)
-    `types` must be integers of at least 1
-MeanShiftRouting(steps=0)
-    `steps` must be integers of at least 1
-MeanShiftRouting(width=0.0)
-    `width` must be above 0
-MeanShiftRouting(epsilon=1.0)
-    `epsilon` must be above 0 and below 1.0
-MeanShiftRouting(orphan=-1.0)
-    `orphan` must be above 0
 RegularizedRouting("l3")
     must be one of ('l1', 'l2'). Received: penalty='l3'
 RegularizedRouting(strength=-1)
@@ -119,8 +106,6 @@ UniformRouting()(zeros(2, 3, 4))
 SelfAttentionRouting()(zeros(2, 5, 3, 4), bias=zeros(3, 4))
     must have the shape [children, parents]. Received: shape=(3, 4) for
     couplings (2, 5, 3).
-MeanShiftRouting(types=4)(zeros(1, 6, 2, 2))
-    Children must be as many of each of the 4 types.
 """,
     **vars(routings),
     zeros=lambda *shape: np.zeros(shape, "float32"),

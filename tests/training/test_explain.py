@@ -35,8 +35,8 @@ def run(tmp_path_factory):
     labels = np.random.default_rng(1).integers(0, 3, 40)
     report = rem.evaluate(model, (NOISE.astype("float32"), labels), 2)
     # So few levels that rounded couplings have other trees and other answers.
-    config = Config(levels=2)
-    folder = RunFolder(tmp_path_factory.mktemp("runs") / "run", config)
+    path = tmp_path_factory.mktemp("runs") / "run"
+    folder = RunFolder(path, Config(levels=2))
     folder.create()
     folder.save_data("noise", NAMES)
     folder.save_model("baseline", model)
@@ -81,7 +81,7 @@ def test_pictures_are_named_and_drawn(run, tmp_path):
     other = save(tmp_path / "y.png", np.kron(NOISE[1, ..., 0], np.ones((2, 2))))
     with recorded() as given:
         printed = command("--run", run.path, path, other)
-    assert "y.png is resized from 16x16 to 8x8 pixels" in printed
+    assert "The network sees pictures of 8x8 pixels." in printed
     model = run.load_model("baseline")
     trees, rounded = (rem.trees(model, NOISE[:2], few) for few in (None, 2))
     assert np.any(trees.in_tree != rounded.in_tree)
@@ -167,7 +167,6 @@ def test_a_folder_becomes_a_page_and_a_table(
         assert NAMES[explained.labels[number]] == paths[k].parent.name
     assert page.count("<figure>") == 4 + 1
     assert "4 of the 6 pictures are drawn, wrong ones first" in page
-    assert "12x9 to 8x8 pixels, width by height (and 5 more)" in printed
 
 
 def test_broken_pictures_are_named_and_may_be_left_out(run, photos, tmp_path):
@@ -187,21 +186,17 @@ def test_broken_pictures_are_named_and_may_be_left_out(run, photos, tmp_path):
     assert "none of the 2 pictures can be read" in told
 
 
-def test_pictures_are_found_and_told_apart(photos, tmp_path):
+def test_pictures_are_found_once(photos, tmp_path):
     other = tmp_path / "other"
-    for name in ("bee/0.png", "zoo/x.JPG", "top.gif"):
+    for name in ("bee/2.png", "zoo/x.JPG", "top.gif"):
         (other / name).parent.mkdir(parents=True, exist_ok=True)
         (other / name).write_bytes(b"")
     single = photos / "ant" / "1.png"
     found, _ = explain_job.find([photos, other, single, single], NAMES)
     truths = {picture.name: picture.truth for picture in found}
     assert len(truths) == len(found) == 6 + 3
-    assert {name: truths[name] for name in truths if "other" in name} == {
-        f"{other}/bee/0.png": "bee"
-    }
+    assert truths["bee/2.png"] == "bee" and truths["cat/1.png"] == "cat"
     assert truths["zoo/x.JPG"] is truths["top.gif"] is None
-    assert truths["cat/1.png"] == "cat"
-    assert [p.name for p in found if p.path == single] == ["ant/1.png"]
     # A class of one word may have a slash, which no folder has.
     (photos / "a-b").mkdir()
     (photos / "a-b" / "1.png").write_bytes(b"")
@@ -212,7 +207,7 @@ def test_pictures_are_found_and_told_apart(photos, tmp_path):
         explain_job.find([tmp_path / "none"], NAMES)
 
 
-@pytest.mark.parametrize("suffix", ["heic", "HEIF", "avif", "dng", "jxl"])
+@pytest.mark.parametrize("suffix", ["heic", "HEIF", "dng"])
 def test_pictures_of_kinds_that_are_not_read_are_told(photos, tmp_path, suffix):
     (tmp_path / "phone").mkdir()
     for number in range(30):
@@ -235,9 +230,6 @@ def test_pictures_get_the_sides_and_channels_of_the_network(photos):
     picture = explain_job.Picture(photos / "ant" / "0.png", "0.png")
     readable, images, _ = explain_job.read([picture], (6, 9, 3))
     assert readable == [picture._replace(size=(9, 12))]
-    [image] = images.pixels
     grey = read(picture.path)[None, ..., None]
-    wanted = resize(np.repeat(grey, 3, axis=-1), (6, 9))[0]
-    np.testing.assert_array_equal(image, wanted)
-    assert image.shape == (6, 9, 3)
-    assert np.ptp(image, axis=-1).max() == 0
+    wanted = resize(np.repeat(grey, 3, axis=-1), (6, 9))
+    np.testing.assert_array_equal(images.pixels, wanted)

@@ -88,7 +88,8 @@ def drawings():
     yield viz.parse_tree(dict.fromkeys(NAMES, tree), **called)
     yield viz.keys_per_class({NAMES[0]: dictionary}, **called)
     yield viz.most_frequent_trees(dictionary, 11, **called)
-    maps = {NAMES[1]: np.zeros((1, 6, 6))}
+    shown = {"lengths": np.eye(3)[:1], "classes": [0]}
+    maps = {NAMES[1]: {**shown, "saliency": np.zeros((1, 6, 6))}}
     yield viz.saliency(images, maps, labels=[1], **called)
     rows = [
         {"model": NAMES[0], "epoch": k, "entropy_bits": 1.0} for k in (0, 1)

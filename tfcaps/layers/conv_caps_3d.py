@@ -182,7 +182,7 @@ class ConvCaps3D(keras.layers.Layer):
         return _MapRouting(positions, **self.routing.get_config())
 
     def _weights(self, positions: int) -> dict[str, Tensor]:
-        """Returns the routing's weights: a bias for each position, or none."""
+        """Returns a bias `[h * w * num_types, dim]` for the routing, if any."""
         if self.bias is None:
             return {}
         return {"bias": ops.tile(self.bias, (positions, 1))}
@@ -233,7 +233,7 @@ class ConvCaps3D(keras.layers.Layer):
             ),
             stay=not leave,
             compete=True,
-            zero=leave,
+            value=0.0 if leave else np.nan,
         )
 
     def get_config(self) -> dict[str, Any]:

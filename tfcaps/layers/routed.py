@@ -9,7 +9,6 @@ import numpy as np
 from keras import ops
 
 from tfcaps import routing as routings
-from tfcaps.layers.initializers import cloned
 from tfcaps.layers.old_configs import without
 from tfcaps.layers.units import Ids, LayerUnits, Mask, Slice
 from tfcaps.ops import Tensor, length
@@ -84,8 +83,10 @@ class RoutedCaps(keras.layers.Layer):
         for name, weight in weights.items():
             if name == "bias" and not self.use_bias:
                 continue
-            # One routing may serve several layers.
-            initializer = cloned(weight.initializer)
+            initializer = weight.initializer
+            if isinstance(initializer, keras.initializers.Initializer):
+                # One routing may serve several layers: each draws its own.
+                initializer = initializer.clone()
             if name == "bias" and self.bias_initializer is not None:
                 initializer = self.bias_initializer
             variable = self.add_weight(
@@ -152,14 +153,14 @@ class RoutedCaps(keras.layers.Layer):
         return (*self._output_shapes(input_shape)[0], self.dim)
 
     def _weights(self) -> tuple[Tensor, dict[str, Tensor]]:
-        """Returns `transformation` and the weights of the routing."""
+        """Returns the matrices `[..., j, k, d]`, and the routing's weights."""
         names = self._routing_weights
         return self.transformation, {
             name: getattr(self, name) for name in names
         }
 
     def _votes(self, inputs: Tensor, transformation: Tensor) -> Votes:
-        """Returns the votes of child poses."""
+        """Returns the votes `[b, i, j, d]` of child poses."""
         blocks = self._blocks(inputs, self._linear_maps(transformation))
         number = self._num_votes(inputs.shape)
         if self._can_factor and execution.stay_factored(
@@ -199,7 +200,7 @@ class RoutedCaps(keras.layers.Layer):
         raise NotImplementedError
 
     def _blocks(self, inputs: Tensor, maps: Tensor) -> list[Block]:
-        """Returns the children, arranged with the maps that they vote by."""
+        """Returns children `[b, p, t, k]` with their maps `[t, j, k, d]`."""
         raise NotImplementedError
 
     @property
@@ -260,7 +261,7 @@ class RoutedCaps(keras.layers.Layer):
             outputs=1 + active,
             stay=not leave,
             compete=True,
-            zero=leave,
+            value=0.0 if leave else np.nan,
             active=(int(active), int(active)),
         )
 
@@ -286,7 +287,7 @@ class RoutedCaps(keras.layers.Layer):
 
 
 def child_activations(inputs: Tensor, activations: Tensor | None) -> Tensor:
-    """Returns the activations of child poses, their lengths if none are given.
+    """Returns activations `[...]` of poses `[..., k]`, by default lengths.
 
     Raises:
         ValueError: If the shape is not that of the poses without its last axis.

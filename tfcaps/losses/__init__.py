@@ -1,11 +1,5 @@
 """Losses of class lengths, of reconstructions and of couplings."""
 
-from tfcaps.losses.constellation import (
-    CellLoss,
-    EvidenceLoss,
-    PresenceLoss,
-    constellation_losses,
-)
 from tfcaps.losses.counterfactual import CounterfactualLoss
 from tfcaps.losses.coupling import CouplingLoss
 from tfcaps.losses.margin import MarginLoss
@@ -13,13 +7,9 @@ from tfcaps.losses.reconstruction import ReconstructionLoss
 from tfcaps.losses.spread import SpreadLoss
 
 __all__ = [
-    "CellLoss",
     "CounterfactualLoss",
     "CouplingLoss",
-    "EvidenceLoss",
     "MarginLoss",
-    "PresenceLoss",
     "ReconstructionLoss",
     "SpreadLoss",
-    "constellation_losses",
 ]

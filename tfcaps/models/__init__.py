@@ -1,15 +1,8 @@
 """Capsule networks as Keras functional models, and some that are trained."""
 
-from tfcaps.models.backbone import (
-    backbone_capsnet,
-    backbone_constellation_capsnet,
-    backbone_parts_capsnet,
-)
+from tfcaps.models.backbone import backbone_capsnet, backbone_parts_capsnet
 from tfcaps.models.body_plan_capsnet import body_plan_capsnet
-from tfcaps.models.constellation_capsnet import (
-    constellation_capsnet,
-    without_spare_types,
-)
+from tfcaps.models.constellation_capsnet import constellation_capsnet
 from tfcaps.models.deepcaps import deepcaps
 from tfcaps.models.dr_capsnet import (
     affine_capsnet,
@@ -29,7 +22,6 @@ from tfcaps.models.with_decoder import with_decoder
 __all__ = [
     "affine_capsnet",
     "backbone_capsnet",
-    "backbone_constellation_capsnet",
     "backbone_parts_capsnet",
     "body_plan_capsnet",
     "constellation_capsnet",
@@ -43,5 +35,4 @@ __all__ = [
     "multilayer_capsnet",
     "parts_capsnet",
     "with_decoder",
-    "without_spare_types",
 ]

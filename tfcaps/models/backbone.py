@@ -5,17 +5,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.layers import (
-    ClassCaps,
-    ConstellationCaps,
-    PartCaps,
-    PrimaryCaps,
-)
+from tfcaps.layers import ClassCaps, PrimaryCaps
 from tfcaps.models.building_blocks import Shape, batch_norm, capsule_network
-from tfcaps.models.constellation_capsnet import constellation_network
 from tfcaps.models.parts_capsnet import sharp_class_caps
 from tfcaps.ops import Tensor
-from tfcaps.routing import MeanShiftRouting
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -79,13 +72,7 @@ class FrozenModel(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="tfcaps")
 class ReverseChannels(keras.layers.Layer):
-    """Returns the channels last first: blue, green, red of colours.
-
-    Some published weights expect this order.
-
-    Args:
-        **kwargs: Arguments of `keras.layers.Layer`.
-    """
+    """Returns blue, green, red of colours, as some published weights expect."""
 
     def call(self, inputs: Tensor) -> Tensor:
         return ops.flip(inputs, axis=-1)
@@ -104,11 +91,9 @@ def backbone_capsnet(
     padding: int = 6,
     primary_types: int = 1,
     primary_dim: int = 8,
-    primary_kernel_size: int | tuple[int, int] = 9,
-    primary_strides: int = 2,
+    primary_kernel_size: int = 9,
     class_dim: int = 16,
     routing: Any = 3,
-    use_bias: bool = True,
     name: str = "backbone_capsnet",
 ) -> keras.Model:
     """Builds DR-CapsNet's capsules on a frozen backbone.
@@ -119,22 +104,18 @@ def backbone_capsnet(
     they make 36 primary capsules and, for 200 classes, 1,256,584 trainable
     parameters.
 
-    Arguments, results and errors that are not listed are those of `dr_capsnet`.
+    What is not listed is that of `dr_capsnet`.
 
     Args:
         backbone: Trained model from images `[b, h, w, c]` to a feature map
             `[b, rows, columns, channels]`, such as one of `keras.applications`
             with `include_top=False`. It is frozen in place, and works as in
             prediction: batch normalisation keeps its statistics.
-        input_shape: Rows, columns and channels of an image. Images of another
-            size than the backbone's are resized in the network. Defaults to
-            the backbone's own.
+        input_shape: Rows, columns and channels of an image, in the backbone's
+            scale. Images of another size than the backbone's are resized in the
+            network. Defaults to the backbone's own.
         padding: Int. Zeros on each side of the feature map. Defaults to `6`.
         primary_types: Int. Primary capsule types. Defaults to `1`.
-
-    Returns:
-        A functional model from images (input `images`), in the backbone's
-        scale, to float32 class lengths `[b, num_classes]` (output `lengths`).
 
     Raises:
         ValueError: If the backbone is not built or makes no feature map, the
@@ -153,34 +134,26 @@ def backbone_capsnet(
     References:
         - "Capsule Networks Do Not Need to Model Everything", table 10
     """
-    images, features = _on_backbone(backbone, input_shape)
+    images, features = on_backbone(backbone, input_shape)
     features = keras.layers.ReLU(name="relu")(features)
     features = keras.layers.ZeroPadding2D(
         padding, data_format="channels_last", name="padding"
     )(features)
-    window = primary_kernel_size
-    sides = features.shape[1:3]
-    least = (window, window) if isinstance(window, int) else window
-    if any(n is not None and n < k for n, k in zip(sides, least, strict=True)):
+    sides, least = features.shape[1:3], primary_kernel_size
+    if any(side is not None and side < least for side in sides):
         raise ValueError(
             f"A feature map of {sides[0]} rows and {sides[1]} columns, with "
-            f"padding={padding}, is too small for primary_kernel_size={window}."
+            f"padding={padding}, is too small for primary_kernel_size={least}."
         )
     children = PrimaryCaps(
         primary_types,
         primary_dim,
-        window,
-        primary_strides,
+        primary_kernel_size,
+        2,
         name="primary_caps",
         data_format="channels_last",
     )(features)
-    layer = ClassCaps(
-        num_classes,
-        class_dim,
-        routing=routing,
-        use_bias=use_bias,
-        name="class_caps",
-    )
+    layer = ClassCaps(num_classes, class_dim, routing, name="class_caps")
     return capsule_network(images, children, [layer], name)
 
 
@@ -191,10 +164,8 @@ def backbone_parts_capsnet(
     input_shape: tuple[int, int, int] | None = None,
     primary_types: int = 16,
     primary_dim: int = 8,
-    primary_kernel_size: int = 1,
     class_dim: int = 8,
     routing: Any = None,
-    share: str | None = "type",
     name: str = "backbone_parts_capsnet",
 ) -> keras.Model:
     """Builds the capsules of `parts_capsnet` on a frozen backbone.
@@ -204,11 +175,7 @@ def backbone_parts_capsnet(
     `parts_capsnet`, so that trees show places of the image; a deep backbone
     sees more around each of them, often the whole image.
 
-    What is not listed is that of `backbone_capsnet` and `parts_capsnet`.
-
-    Args:
-        primary_kernel_size: Int. Window of PrimaryCaps on the feature map,
-            whose rows and columns stay. Defaults to `1`.
+    Arguments are those of `backbone_capsnet` and `parts_capsnet`.
 
     Example:
 
@@ -218,104 +185,26 @@ def backbone_parts_capsnet(
     >>> model.get_layer("primary_caps").output.shape
     (None, 8, 8, 16, 8)
     """
-    images, features = _on_backbone(backbone, input_shape)
-    features = batch_norm("norm")(features)
+    images, features = on_backbone(backbone, input_shape)
     children = PrimaryCaps(
         primary_types,
         primary_dim,
-        primary_kernel_size,
-        padding="same",
+        1,
         name="primary_caps",
         data_format="channels_last",
-    )(features)
-    layer = sharp_class_caps(num_classes, class_dim, routing, share)
+    )(batch_norm("norm")(features))
+    layer = sharp_class_caps(num_classes, class_dim, routing, "type")
     return capsule_network(images, children, [layer], name)
 
 
-def backbone_constellation_capsnet(
-    backbone: keras.Model,
-    num_classes: int,
-    part_types: int | None = None,
-    *,
-    input_shape: tuple[int, int, int] | None = None,
-    window: int | None = None,
-    tolerance: float = 0.3,
-    routing: Any = None,
-    decoder: bool = False,
-    name: str = "backbone_constellation_capsnet",
-) -> keras.Model:
-    """Builds parts that stand in constellations on a frozen backbone.
-
-    As `constellation_capsnet`, but what a photo shows bends and turns: parts
-    may stand far from where a class has them, each class has types of its own,
-    and may have one of them at several places. No templates are drawn.
-
-    What is not listed is that of `backbone_capsnet`.
-
-    Args:
-        part_types: Int. Types of parts; type `t` is of class `t mod
-            num_classes`. Defaults to three a class.
-        window: Int. As in `constellation_capsnet`, in places of the feature
-            map. Defaults to half of it.
-        tolerance: Float. How far parts may stand from their place, the standard
-            deviation, as a share of the image. Defaults to `0.3`.
-        routing: A `MeanShiftRouting`, or `None` for one of that tolerance.
-            Defaults to `None`.
-
-    Example:
-
-    >>> conv = keras.layers.Conv2D(32, 8, 8)  # stands for a trained model
-    >>> backbone = keras.Sequential([keras.Input((64, 64, 3)), conv])
-    >>> model = backbone_constellation_capsnet(backbone, 10)
-    >>> model.get_layer("part_caps").output[1].shape
-    (None, 8, 8, 30)
-    """
-    if part_types is None:
-        part_types = 3 * num_classes
-    if part_types < num_classes:
-        raise ValueError(
-            "`part_types` must be at least as many as the classes, "
-            f"{num_classes}. Received: part_types={part_types}."
-        )
-    images, features = _on_backbone(backbone, input_shape)
-    features = batch_norm("norm")(features)
-    side, count = max(images.shape[1:3]), max(features.shape[1:3])
-    stride = side / count
-    window = window or 2 * (count // 4) + 1
-    places: Any = {"stride": stride, "offset": (stride / 2 - 0.5,) * 2}
-    poses, present = PartCaps(
-        part_types,
-        window,
-        name="part_caps",
-        **places,
-        data_format="channels_last",
-    )(features)
-    layer = ConstellationCaps(
-        num_classes,
-        routing or MeanShiftRouting(width=tolerance * side, exclusive=False),
-        spread=0.15 * side,
-        shared=False,
-        name="class_caps",
-        **places,
-    )
-    classes = layer(poses, present, return_activations=True)
-    return constellation_network(images, classes, name, decoder)
-
-
-def _with_channels_first(model: keras.Model) -> Any:
-    """Returns a layer of a model that has the channels first, if any."""
-    for layer in model.layers:
-        if isinstance(layer, keras.Model):
-            layer = _with_channels_first(layer)
-        if getattr(layer, "data_format", None) == "channels_first":
-            return layer
-    return None
-
-
-def _on_backbone(
+def on_backbone(
     backbone: keras.Model, input_shape: Shape | None
 ) -> tuple[Tensor, Tensor]:
-    """Returns the input `images`, and the frozen backbone's map of it."""
+    """Returns the input `images`, and the frozen backbone's map of it.
+
+    Raises:
+        ValueError: As `backbone_capsnet`.
+    """
     shapes = []
     if backbone.built:
         tensors = [*backbone.inputs, *backbone.outputs]
@@ -344,3 +233,13 @@ def _on_backbone(
     # In float32 whatever the policy: it was not trained in another.
     frozen = FrozenModel(backbone, dtype="float32", name="backbone")
     return images, frozen(images)
+
+
+def _with_channels_first(model: keras.Model) -> Any:
+    """Returns a layer of a model that has the channels first, if any."""
+    for layer in model.layers:
+        if isinstance(layer, keras.Model):
+            layer = _with_channels_first(layer)
+        if getattr(layer, "data_format", None) == "channels_first":
+            return layer
+    return None

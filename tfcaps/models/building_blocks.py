@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from tfcaps import layers
 from tfcaps.layers import Length
 from tfcaps.models.with_decoder import LabelledModel, label_input
 from tfcaps.ops import Tensor, is_integer
@@ -14,6 +15,9 @@ Shape = tuple[int, int, int]
 
 # Whatever Keras's own default is: capsules are the last axis.
 Conv2D = partial(keras.layers.Conv2D, data_format="channels_last")
+PrimaryCaps = partial(
+    layers.PrimaryCaps, name="primary_caps", data_format="channels_last"
+)
 # Keras's 0.99 lags hundreds of steps behind, and small data have no more.
 MOMENTUM = 0.9
 
@@ -46,7 +50,7 @@ def normalized_convolutions(
     strides: Sequence[int],
     kernel_size: int,
 ) -> Tensor:
-    """Returns the feature map of convolutions that keep the images' sides.
+    """Returns the map `[b, h', w', c']` of padded convolutions of images.
 
     Raises:
         ValueError: If there are no filters, or not as many strides.

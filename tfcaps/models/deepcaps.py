@@ -87,7 +87,7 @@ def deepcaps(
 
 
 def _stem(images: Tensor, is_rem: bool) -> Tensor:
-    """Returns 128 capsules of one component at each position."""
+    """Returns capsules `[b, h, w, 128, 1]` of images."""
     activation = None if is_rem else "relu"
     features = Conv2D(
         128, 3, padding="same", activation=activation, name="conv"
@@ -105,7 +105,7 @@ def _stem(images: Tensor, is_rem: bool) -> Tensor:
 def _cell(
     capsules: Tensor, dim: int, name: str, routing: Any, is_rem: bool
 ) -> Tensor:
-    """Returns capsules of half the map; routes on the skip if asked to."""
+    """Returns capsules `[b, h / 2, w / 2, 32, dim]`; may route on the skip."""
 
     def convolve(capsules: Tensor, number: int, strides: int = 1) -> Tensor:
         if is_rem:

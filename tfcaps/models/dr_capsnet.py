@@ -5,9 +5,10 @@ from typing import Any
 
 import keras
 
-from tfcaps.layers import ClassCaps, FcCaps, PrimaryCaps
+from tfcaps.layers import ClassCaps, FcCaps
 from tfcaps.models.building_blocks import (
     Conv2D,
+    PrimaryCaps,
     capsule_network,
     check_input_shape,
 )
@@ -16,9 +17,6 @@ from tfcaps.routing import DynamicRouting
 
 # Components of all capsules of the network with several layers.
 _DIM = 8
-# The usual 0.1 over the root of 1,152 children: one matrix turns them all
-# alike, so that they add up, and at 0.1 every class is long.
-_SHARED = {"class_name": "RandomNormal", "config": {"stddev": 0.003}}
 
 
 def dr_capsnet(
@@ -70,16 +68,22 @@ def dr_capsnet(
           section 4
     """
     images = keras.Input(input_shape, name="images")
+    # One matrix turns all children alike, so that they add up: at the usual
+    # 0.1, not over the root of 1,152 children, every class is long.
+    shared = None
+    if share == "all":
+        shared = keras.initializers.RandomNormal(stddev=0.003)
+    children = _stem(images, **stem)
     layer = ClassCaps(
         num_classes,
         class_dim,
         routing=routing,
         use_bias=use_bias,
         share=share,
-        transformation_initializer=_SHARED if share == "all" else None,
+        transformation_initializer=shared,
         name="class_caps",
     )
-    return capsule_network(images, _stem(images, **stem), [layer], name)
+    return capsule_network(images, children, [layer], name)
 
 
 def affine_capsnet(
@@ -133,11 +137,12 @@ def gamma_capsnet(
           https://arxiv.org/abs/1812.09707
     """
     images = keras.Input(input_shape, name="images")
+    children = _stem(images, **stem)
     layers = [
         FcCaps(hidden_capsules, 8, routing=routing, name="hidden_caps"),
         ClassCaps(num_classes, 16, routing=routing, name="class_caps"),
     ]
-    return capsule_network(images, _stem(images, **stem), layers, name)
+    return capsule_network(images, children, layers, name)
 
 
 def multilayer_capsnet(
@@ -184,14 +189,9 @@ def multilayer_capsnet(
     features = Conv2D(
         primary * _DIM, kernel_size, activation="relu", name="conv"
     )(images)
-    children = PrimaryCaps(
-        primary,
-        _DIM,
-        features.shape[1:3],
-        depthwise=True,
-        name="primary_caps",
-        data_format="channels_last",
-    )(features)
+    children = PrimaryCaps(primary, _DIM, features.shape[1:3], depthwise=True)(
+        features
+    )
     names = [f"hidden_caps{number}" for number in range(1, len(capsules))]
     layers = [
         FcCaps(
@@ -219,7 +219,7 @@ def _stem(
     primary_kernel_size: int | tuple[int, int] = 9,
     primary_strides: int = 2,
 ) -> Tensor:
-    """Returns the primary capsules of the dynamic routing paper."""
+    """Returns primary capsules `[b, h', w', types, dim]` as in the paper."""
     windows = primary_kernel_size
     if isinstance(windows, int):
         windows = (windows, windows)
@@ -233,10 +233,5 @@ def _stem(
         images
     )
     return PrimaryCaps(
-        primary_types,
-        primary_dim,
-        primary_kernel_size,
-        primary_strides,
-        name="primary_caps",
-        data_format="channels_last",
+        primary_types, primary_dim, primary_kernel_size, primary_strides
     )(features)

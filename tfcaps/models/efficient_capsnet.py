@@ -4,9 +4,10 @@ from typing import Any, NamedTuple
 
 import keras
 
-from tfcaps.layers import ClassCaps, ConvCaps, PrimaryCaps
+from tfcaps.layers import ClassCaps, ConvCaps
 from tfcaps.models.building_blocks import (
     Conv2D,
+    PrimaryCaps,
     capsule_network,
     check_input_shape,
 )
@@ -90,8 +91,6 @@ def efficient_capsnet(
         form.primary_strides,
         depthwise=True,
         squash="efficient",
-        name="primary_caps",
-        data_format="channels_last",
     )(features)
     layer = ClassCaps(
         num_classes,
@@ -131,14 +130,7 @@ def efficient_conv_capsnet(
     images = keras.Input(input_shape, name="images")
     blocks = [(32, 5, 2), (64, 3, 1), (64, 3, 1), (256, 3, 2)]
     features = _convolve(images, blocks, "batch")
-    children = PrimaryCaps(
-        16,
-        16,
-        3,
-        depthwise=True,
-        name="primary_caps",
-        data_format="channels_last",
-    )(features)
+    children = PrimaryCaps(16, 16, 3, depthwise=True)(features)
     layers = [
         ConvCaps(16, 16, 3, 2, routing=routing, name="conv_caps"),
         ClassCaps(
@@ -151,7 +143,7 @@ def efficient_conv_capsnet(
 def _convolve(
     features: Tensor, blocks: list[tuple[int, int, int]], norm: str
 ) -> Tensor:
-    """Applies blocks of channels, window and step, see `_Variant`.
+    """Returns the map `[b, h', w', c']` of blocks, see `_Variant`.
 
     With a ReLU and batch normalisation, or a leaky ReLU and instance
     normalisation.

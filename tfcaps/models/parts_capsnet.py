@@ -5,8 +5,9 @@ from typing import Any
 
 import keras
 
-from tfcaps.layers import ClassCaps, PrimaryCaps
+from tfcaps.layers import ClassCaps
 from tfcaps.models.building_blocks import (
+    PrimaryCaps,
     capsule_network,
     check_input_shape,
     normalized_convolutions,
@@ -70,15 +71,7 @@ def parts_capsnet(
     )
     images = keras.Input(input_shape, name="images")
     features = normalized_convolutions(images, filters, strides, kernel_size)
-    children = PrimaryCaps(
-        primary_types,
-        _DIM,
-        3,
-        2,
-        padding="same",
-        name="primary_caps",
-        data_format="channels_last",
-    )(features)
+    children = PrimaryCaps(primary_types, _DIM, 3, 2, padding="same")(features)
     layer = sharp_class_caps(num_classes, _DIM, routing, share)
     return capsule_network(images, children, [layer], name)
 

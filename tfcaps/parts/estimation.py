@@ -10,12 +10,11 @@ from keras import ops
 from numpy.typing import NDArray
 
 from tfcaps.graphs import only_layer
-from tfcaps.layers import ConstellationCaps, PartCaps
-from tfcaps.layers.part_caps import SPARE_BIAS, compete
 from tfcaps.parts import samples
-from tfcaps.parts.samples import MOST
+from tfcaps.parts.constellation_caps import ConstellationCaps
+from tfcaps.parts.part_caps import SPARE_BIAS, PartCaps
 from tfcaps.parts.split_merge import (
-    Found,
+    Occurrences,
     Slots,
     same_kinds,
     slots_of,
@@ -23,8 +22,6 @@ from tfcaps.parts.split_merge import (
 )
 
 Array = NDArray[Any]
-# A type, and the slots that are of its kind.
-_Split = tuple[int, Slots]
 
 _BATCH = 250
 # The share of the epochs in which the width of the routing narrows.
@@ -34,13 +31,12 @@ _NARROWING = 0.6
 _LEAST, _APART, _CLEAR = 0.4, 4.0, 0.66
 # Pixels that a gradient need not bridge, and the share of the images of a class
 # in which a type must be found at a place to move there.
-_JUMP = 3.0
-_LEAST_SHARE = 0.1
-# How soon what is seen of a part fades out, in half sides of a template.
+_JUMP, _LEAST_SHARE = 3.0, 0.1
+# Width of the Gaussian window around a part, in half sides of a template.
 _FADING = 0.4
 
 
-class _Seen(NamedTuple):
+class _Views(NamedTuple):
     """What a network makes of images."""
 
     active: Array  # activations `[n, h, w, t]` of soft competition
@@ -52,7 +48,7 @@ class HardenParts(keras.callbacks.Callback):
     """Makes the competition of places hard at the end of a training.
 
     From then on a place wins all of its window in training, as it does at
-    inference; see `tfcaps.layers.PartCaps`.
+    inference; see `tfcaps.parts.PartCaps`.
 
     Args:
         share: Float in [0, 1]. The share of the epochs. Defaults to `0.35`.
@@ -98,13 +94,14 @@ class BlueprintEstimation(HardenParts):
     `widths[0]` to `widths[1]` during three fifths of the epochs, and makes the
     competition of places hard for the share `hard` of them at the end.
 
-    `tfcaps.models.constellation_capsnet(...).fit(images, labels)` does all that
-    by itself. Give it this callback to choose the settings.
+    `fit` of a `tfcaps.parts.ConstellationModel` does all that by itself. Give
+    it this callback to choose the settings. If no type is active in any of the
+    images, it says so when training ends.
 
     Args:
-        images: Training images `[n, h, w, c]`, as the model takes them: an
-            array, or what gives one for an array of indices. Defaults to
-            `None`, those that `fit` is given.
+        images: Training images `[n, h, w, c]`, as the model takes them, or what
+            gives them for an array of indices. Defaults to `None`, those that
+            `fit` is given.
         labels: Their class indices `[n]`. Defaults to `None`.
         epochs: Int. Epochs of the whole training. Defaults to `None`, those of
             `fit`.
@@ -115,8 +112,6 @@ class BlueprintEstimation(HardenParts):
             found, from which on they are one. `None` leaves the types as they
             are. Defaults to `0.5`.
         seed: Int. Seed of what is drawn from arrays. Defaults to `0`.
-
-    If no type is active in any of the images, it says so when training ends.
 
     Raises:
         ValueError: When training begins, if the model is no
@@ -157,7 +152,6 @@ class BlueprintEstimation(HardenParts):
             )
         super().on_train_begin(logs)
         self._classes = only_layer(self.model, ConstellationCaps)
-        self._seen: keras.Model | None = None
         self._most_active = 1.0
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -174,19 +168,19 @@ class BlueprintEstimation(HardenParts):
         self._keep_spare()
         if epoch >= self._num_epochs - 1:
             return
-        images, labels = self.sample(MOST, epoch)
+        images, labels = self.sample(epoch)
         if not len(labels):
             return
-        found, seen = self._look(images, labels)
+        found, views = self._look(images, labels)
         self._most_active = float(found.active.max())
         if self._most_active < _LEAST_SHARE:
             return  # as in the first steps of a training
         # What is changed must be learnt before the end.
-        splits: list[_Split] = []
+        splits: list[tuple[int, Slots]] = []
         if self.merge is not None and 1 <= epoch < self._num_epochs - 2:
             found = self._merge_types(found, self.merge)
             if epoch == 1:
-                splits = self._split_types(found, images, seen)
+                splits = self._split_types(found, images, views)
         self._move(found)
         if epoch >= 1:
             self._keep_slots(found)
@@ -203,47 +197,34 @@ class BlueprintEstimation(HardenParts):
                 flush=True,
             )
 
-    def _look(self, images: Array, labels: Array) -> tuple[Found, _Seen]:
+    def _look(self, images: Array, labels: Array) -> tuple[Occurrences, _Views]:
         """Looks for parts, and for the place of each image's own class."""
-        if self._seen is None:
-            learner = self.model.learner()
-            (parts,) = (
-                layer
-                for layer in learner.layers
-                if getattr(layer, "layer", None) is self._parts
-            )
-            told = learner.output
-            outputs = (told["presence"], parts.input, told["reconstruction"])
-            self._seen = keras.Model(learner.input, outputs)
-        layer = self._classes
+        layer, learner = self._classes, self.model.learner()
         active, cells, features, drawn = [], [], [], []
         for start in range(0, len(images), _BATCH):
             some = images[start : start + _BATCH]
+            outputs = learner.predict_on_batch(some)
             # Of several replicas each one has taken the whole batch.
-            presence, seen, image = (
-                x[: len(some)] for x in self._seen.predict_on_batch(some)
-            )
-            soft = compete(presence, self._parts.window, self._parts.power)
-            evidence, anchors = layer.evidence_map(
-                self._parts.places(presence), soft
-            )
+            outputs = {name: x[: len(some)] for name, x in outputs.items()}
+            soft = self._parts.compete(outputs["presence"])
+            places = self._parts.places(outputs["presence"])
+            evidence, place = layer.evidence_map(places, soft)
             evidence = ops.convert_to_numpy(evidence)
-            own = labels[start : start + _BATCH]
-            best = evidence[np.arange(len(own)), own].argmax(axis=-1)
-            best = anchors(ops.convert_to_tensor(best[:, None], dtype="int32"))
+            classes = labels[start : start + _BATCH]
+            best = evidence[np.arange(len(classes)), classes].argmax(axis=-1)
+            best = place(ops.convert_to_tensor(best[:, None], dtype="int32"))
             places = ops.convert_to_numpy(best)[:, 0]
             cells.append(np.rint((places - layer.offset) / layer.stride))
             active.append(np.minimum(ops.convert_to_numpy(soft), 1.0))
             # Of a mixed policy: half precision has no eigenvalues.
-            features.append(seen.astype("float32"))
-            drawn.append(image)
-        where = np.concatenate(cells).astype(int)
+            features.append(outputs["features"].astype("float32"))
+            drawn.append(outputs["reconstruction"])
         every = np.concatenate(active)
-        found = Found(every, where, labels)
-        seen = _Seen(every, np.concatenate(features), np.concatenate(drawn))
-        return found, seen
+        found = Occurrences(every, np.concatenate(cells).astype(int), labels)
+        views = _Views(every, np.concatenate(features), np.concatenate(drawn))
+        return found, views
 
-    def _merge_types(self, found: Found, least: float) -> Found:
+    def _merge_types(self, found: Occurrences, least: float) -> Occurrences:
         """Merges types that are found at the same places."""
         shares = found.shares(self._classes.num_capsules)
         pairs = same_kinds(shares, found.mass, least)
@@ -263,24 +244,24 @@ class BlueprintEstimation(HardenParts):
         return found._replace(active=np.minimum(active, 1.0))
 
     def _split_types(
-        self, found: Found, images: Array, seen: _Seen
-    ) -> list[_Split]:
+        self, found: Occurrences, images: Array, views: _Views
+    ) -> list[tuple[int, Slots]]:
         """Splits types that stand for two kinds."""
         layer = self._classes
         kernel, bias, templates = self._type_weights()
-        spare = list(np.flatnonzero(_are_spare(bias)))
+        spare = list(np.flatnonzero(are_spare(bias)))
         shares = found.shares(layer.num_capsules)
-        pictures = partial(self._pictures, images=images, seen=seen)
-        splits: list[_Split] = []
+        pictures = partial(self._pictures, images=images, views=views)
+        splits: list[tuple[int, Slots]] = []
         apart = _APART / layer.stride
         todo = [
             (t, t, slots_of(shares, t, _LEAST, apart))
-            for t in np.flatnonzero(~_are_spare(bias)).tolist()
+            for t in np.flatnonzero(~are_spare(bias)).tolist()
         ]
         while todo and spare:
             # Occurrences of what was split off are those of the type it was.
             t, was, slots = todo.pop()
-            kinds = two_kinds(found, was, slots, pictures, seen.features)
+            kinds = two_kinds(found, was, slots, pictures, views.features)
             if kinds is None or kinds.clarity < _CLEAR:
                 continue
             new = int(spare.pop(0))
@@ -302,7 +283,7 @@ class BlueprintEstimation(HardenParts):
             self._set_type_weights(kernel, bias, templates)
         return splits
 
-    def _pictures(self, where: Array, images: Array, seen: _Seen) -> Array:
+    def _pictures(self, where: Array, images: Array, views: _Views) -> Array:
         """Returns what is seen around cells, without other parts near by.
 
         Cells are image, row and column, `[k, 3]`; what is seen is `[k, pixels]`
@@ -315,7 +296,7 @@ class BlueprintEstimation(HardenParts):
         middle = np.rint(middle).astype(int)
         around = np.arange(2 * reach + 1)
         sides = ((0, 0), (reach, reach), (reach, reach), (0, 0))
-        rest = np.pad(images - seen.drawn, sides)[
+        rest = np.pad(images - views.drawn, sides)[
             where[:, :1, None],
             middle[:, :1, None] + around[:, None],
             middle[:, 1:, None] + around,
@@ -324,7 +305,7 @@ class BlueprintEstimation(HardenParts):
         own = np.zeros(
             (len(where), *(rest.shape[1] + 2 * step,) * 2, rest.shape[-1])
         )
-        active = np.pad(seen.active, ((0, 0), (1, 1), (1, 1), (0, 0)))
+        active = np.pad(views.active, ((0, 0), (1, 1), (1, 1), (0, 0)))
         for down, right in np.ndindex(3, 3):
             there = active[where[:, 0], where[:, 1] + down, where[:, 2] + right]
             rows = slice(step * down, step * down + len(around))
@@ -336,25 +317,10 @@ class BlueprintEstimation(HardenParts):
         pictures = pictures * (fading[:, None] * fading)[..., None]
         return pictures.reshape(len(where), -1)
 
-    def _part_slots(self, t: int, slots: Slots) -> None:
-        """Gives a type that was split those slots that are of its kind."""
-        layer = self._classes
-        shifts = np.array(ops.convert_to_numpy(layer.shifts))
-        has = np.array(ops.convert_to_numpy(layer.slots))
-        types = len(shifts) // layer.instances
-        has[t::types] = 0.0
-        for j, cell in zip(*slots, strict=True):
-            number = t + types * int(has[t::types, j].sum())
-            if number < len(has):
-                has[number, j] = 1.0
-                shifts[number, j] = layer.stride * cell
-        layer.blueprint.assign(shifts / layer.side)
-        layer.slots.assign(has)
-
     def _keep_spare(self) -> None:
         """Takes back where momentum has carried types that are no more."""
         kernel, bias, templates = self._type_weights()
-        spare = _are_spare(bias)
+        spare = are_spare(bias)
         if spare.any():
             kernel[..., spare], bias[spare] = 0.0, SPARE_BIAS
             self._set_type_weights(kernel, bias, templates)
@@ -370,7 +336,7 @@ class BlueprintEstimation(HardenParts):
         self._parts.conv.set_weights([kernel, bias])
         self.model.decoder.templates.assign(templates)
 
-    def _move(self, found: Found) -> None:
+    def _move(self, found: Occurrences) -> None:
         """Moves types to where they are found most."""
         layer = self._classes
         rows, columns, types = found.active.shape[1:]
@@ -383,56 +349,64 @@ class BlueprintEstimation(HardenParts):
             return np.hypot(down[:, None] - place[0], right - place[1])
 
         shifts = np.array(ops.convert_to_numpy(layer.shifts))
-        self._known = np.arange(len(shifts))[:, None] < types
-        self._known = np.tile(self._known, (1, layer.num_capsules))
+        self._is_found = np.zeros(shifts.shape[:2], bool)
+        self._is_found[:types] = True
         for j in np.unique(found.labels):
             had: list[Array] = []  # places of parts that the class has
-            for instance in range(layer.instances):
+            for first in range(0, len(shifts), types):
                 share = shares[j].copy()
                 for place in had:
                     share[away(place) <= _APART] = 0.0
                 # The one that is found most often first, until none is left.
-                while (often := share.max()) > (_LEAST if instance else 0):
-                    row, column, t = np.unravel_index(
-                        share.argmax(), share.shape
-                    )
-                    place = np.array([down[row], right[column]])
-                    number = instance * types + t
-                    self._known[number, j] = True
-                    far = np.linalg.norm(place - shifts[number, j]) > _JUMP
+                while (often := share.max()) > (_LEAST if first else 0):
+                    peak = np.unravel_index(share.argmax(), share.shape)
+                    place = np.array([down[peak[0]], right[peak[1]]])
+                    slot = first + peak[2]
+                    self._is_found[slot, j] = True
+                    far = np.linalg.norm(place - shifts[slot, j]) > _JUMP
                     if far and often > _LEAST_SHARE:
-                        shifts[number, j] = place
+                        shifts[slot, j] = place
                     if often > _LEAST:
                         had.append(place)
                     share[away(place) <= _APART] = 0.0
-                    share[..., t] = 0.0
+                    share[..., peak[2]] = 0.0
         layer.blueprint.assign(shifts / layer.side)
 
-    def _keep_slots(self, found: Found) -> None:
+    def _keep_slots(self, found: Occurrences) -> None:
         """Leaves a class the types that are found in it often enough."""
         layer = self._classes
-        rows, columns = found.active.shape[1:3]
-        cells = np.moveaxis(np.indices((rows, columns)), 0, -1)
-        grid = layer.offset + layer.stride * cells
+        cells = np.moveaxis(np.indices(found.active.shape[1:3]), 0, -1)
         width = float(np.exp(ops.convert_to_numpy(layer.log_width)))
-        shifts = ops.convert_to_numpy(layer.shifts)
-        sums = np.zeros((len(shifts), layer.num_capsules))
-        for active, cell, label in zip(
-            found.active, found.cells, found.labels, strict=True
-        ):
-            place = layer.offset + layer.stride * cell
-            wanted = place + shifts[:, label]  # [t, 2]
-            apart = np.sum((grid[:, :, None] - wanted) ** 2, axis=-1)
-            active = np.tile(active, layer.instances)
-            near = active * np.exp(-0.5 * apart / width**2)
-            sums[:, label] += np.minimum(near.sum(axis=(0, 1)), 1.0)
+        shifts = ops.convert_to_numpy(layer.shifts) / layer.stride  # in cells
+        sums = np.zeros(shifts.shape[:2])
+        for active, cell, j in zip(*found, strict=True):
+            wanted = cell + shifts[:, j]  # [s, 2]
+            apart = np.sum((cells[:, :, None] - wanted) ** 2, axis=-1)
+            active = np.tile(active, layer.max_of_type)
+            near = active * np.exp(-0.5 * apart * (layer.stride / width) ** 2)
+            sums[:, j] += np.minimum(near.sum(axis=(0, 1)), 1.0)
         counts = np.bincount(found.labels, minlength=layer.num_capsules)
-        rates = sums / np.maximum(counts, 1)
-        has = (rates > _LEAST) & self._known
+        has = (sums > _LEAST * np.maximum(counts, 1)) & self._is_found
         # A class of which too little was seen stays as it is.
         has = np.where(has.any(axis=0), has, ops.convert_to_numpy(layer.slots))
         layer.slots.assign(has.astype("float32"))
 
+    def _part_slots(self, t: int, slots: Slots) -> None:
+        """Gives a type that was split those slots that are of its kind."""
+        layer = self._classes
+        shifts = np.array(ops.convert_to_numpy(layer.shifts))
+        has = np.array(ops.convert_to_numpy(layer.slots))
+        types = len(shifts) // layer.max_of_type
+        has[t::types] = 0.0
+        for j, cell in zip(*slots, strict=True):
+            number = t + types * int(has[t::types, j].sum())
+            if number < len(has):
+                has[number, j] = 1.0
+                shifts[number, j] = layer.stride * cell
+        layer.blueprint.assign(shifts / layer.side)
+        layer.slots.assign(has)
 
-def _are_spare(bias: Array) -> Array:
+
+def are_spare(bias: Array) -> Array:
+    """Tells which types, by their bias, another one has taken in."""
     return bias < 0.5 * SPARE_BIAS

@@ -1,24 +1,22 @@
 """A network of parts that trains itself on images and labels alone."""
 
 import contextvars
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from tfcaps import graphs
-from tfcaps.layers import (
-    ConstellationCaps,
-    PartCaps,
-    TemplateDecoder,
-)
-from tfcaps.layers.part_caps import compete, of_types, winners
-from tfcaps.layers.template_decoder import PRESENT
-from tfcaps.losses import constellation_losses
 from tfcaps.ops import Tensor
 from tfcaps.parts import samples
-from tfcaps.parts.estimation import BlueprintEstimation, HardenParts
+from tfcaps.parts.constellation_caps import ConstellationCaps
+from tfcaps.parts.estimation import BlueprintEstimation, HardenParts, are_spare
+from tfcaps.parts.losses import constellation_losses
+from tfcaps.parts.part_caps import PartCaps
+from tfcaps.parts.template_decoder import PRESENT, TemplateDecoder
 
 # The model whose step is being computed, if it is one that trains itself.
 _in_step: contextvars.ContextVar[Any] = contextvars.ContextVar(
@@ -28,8 +26,8 @@ _in_step: contextvars.ContextVar[Any] = contextvars.ContextVar(
 _TRAINED = ("evidence", "presence", "reconstruction")
 # Images that templates are taken from.
 _ADAPTED = 500
-# Share of the training with hard competition, on a backbone.
-_HARD_ON_BACKBONE = 0.5
+# Share of the training with hard competition, where types are not shared.
+_HARD_IF_NOT_SHARED = 0.5
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -45,7 +43,7 @@ class ConstellationModel(keras.Model):
     - `reconstruction` `[b, h, w, c]`: the image, drawn again from a template of
       each type by `decoder`, a `TemplateDecoder`.
 
-    The losses of these are `tfcaps.losses.constellation_losses`, and their
+    The losses of these are `tfcaps.parts.constellation_losses`, and their
     targets the labels and the images. Metrics are those of the lengths. Of
     another `loss`, such as `tfcaps.losses.MarginLoss`, it is trained on lengths
     as any model. Other targets may be given by a dict in place of the labels.
@@ -57,8 +55,9 @@ class ConstellationModel(keras.Model):
 
     Args:
         inputs: The input of images.
-        outputs: The lengths, made by one `PartCaps` and one
-            `ConstellationCaps`.
+        outputs: The lengths, made by one `PartCaps`, called with
+            `return_presence`, and one `ConstellationCaps`, called with
+            `return_evidence`.
         name: String. Name of the model.
         **kwargs: Arguments of `keras.Model`.
     """
@@ -73,7 +72,6 @@ class ConstellationModel(keras.Model):
         part_caps(self), class_caps(self)  # or an error
         # A list, of which Keras lets layers be taken out again.
         self._decoders: list[TemplateDecoder] = []
-        self._template_size = 11
         # Of the same layers, and so none of these.
         self._learner = SimpleNamespace(model=None)
         self._is_drawn_at_random = True
@@ -86,7 +84,6 @@ class ConstellationModel(keras.Model):
         loss: Any = "auto",
         *,
         metrics: Any = "auto",
-        template_size: int = 11,
         **kwargs: Any,
     ) -> None:
         """Configures the training, as `keras.Model.compile` does.
@@ -96,51 +93,52 @@ class ConstellationModel(keras.Model):
                 3e-3.
             loss: As in Keras, or a dict of losses of some of `evidence`,
                 `presence` and `reconstruction`, see
-                `tfcaps.losses.constellation_losses`. Defaults to `"auto"`,
-                those that suit the network.
+                `tfcaps.parts.constellation_losses`. Defaults to `"auto"`, those
+                that suit the network.
             metrics: As in Keras, of the lengths. Defaults to `"auto"`, the
                 accuracy.
-            template_size: Int, odd. Rows and columns of the picture of a type,
-                in pixels. Defaults to `11`.
             **kwargs: Other arguments of `keras.Model.compile`.
         """
         if isinstance(optimizer, str) and optimizer == "auto":
             optimizer = keras.optimizers.Adam(3e-3)
         if isinstance(loss, str) and loss == "auto":
-            loss = _losses_of(class_caps(self))
+            loss = constellation_losses()
+            if not class_caps(self).shared:
+                # Nothing but these keeps the parts of photos few, of one type.
+                loss = constellation_losses(sparsity=0.05, ambiguity=0.1)
+                del loss["reconstruction"]
         if isinstance(metrics, str) and metrics == "auto":
             metrics = ["accuracy"]
-        self._template_size = template_size
         self._learner.model = None
         if not (isinstance(loss, dict) and "reconstruction" in loss):
             self._decoders.clear()
-        elif self.decoder is None or self.decoder.size != template_size:
-            self._make_decoder(template_size)
+        elif self.decoder is None:
+            self._make_decoder()
         super().compile(optimizer, loss, metrics=metrics, **kwargs)
 
     def get_compile_config(self) -> dict[str, Any]:
         config = super().get_compile_config()
-        if config:
-            config["template_size"] = self._template_size
-            # Of one without variables a file could not be loaded in silence.
-            if not self.optimizer.built:
-                self.optimizer.build(self.trainable_variables)
+        # Of one without variables a file could not be loaded in silence.
+        if config and not self.optimizer.built:
+            self.optimizer.build(self.trainable_variables)
         return config
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
+        config = {k: v for k, v in config.items() if k != "template_size"}
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
     def go_on_from(self, model: "ConstellationModel") -> None:
         """Takes over what another model of the same types draws."""
         if model.decoder is not None:
-            self._template_size = model.decoder.size
-            self._make_decoder(self._template_size)
+            self._make_decoder()
             self._decoders[0].set_weights(model.decoder.get_weights())
             self._is_drawn_at_random = model._is_drawn_at_random
 
-    def _make_decoder(self, size: int) -> None:
+    def _make_decoder(self) -> None:
         layer: Any = part_caps(self)
+        # As large as the window in which there is one part.
+        size = int(layer.window * layer.stride) | 1
         decoder = TemplateDecoder(
             self.input_shape[1:], size, layer.offset, name="decoder"
         )
@@ -164,29 +162,59 @@ class ConstellationModel(keras.Model):
 
     @property
     def estimates_blueprints(self) -> bool:
-        """Whether training finds where the types of its classes stand.
-
-        Those of a backbone and of known parts stay.
-        """
+        """Whether training finds where the types of its classes stand."""
         is_drawn = self.learns_parts and "reconstruction" in self.loss
         return is_drawn and class_caps(self).shared
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether it has been trained to the end: its places compete hard."""
+        return bool(ops.convert_to_numpy(part_caps(self).hardness) == 1.0)
 
     def learner(self) -> keras.Model:
         """Returns the model of the same layers from images to a dict.
 
-        It has `lengths` and what is trained.
+        It has `lengths`, the map `features` that parts are made of, and what is
+        trained.
         """
         if self._learner.model is None:
-            self._learner.model = _learner_of(self)
+            plain = keras.Model(self.input, self.output, name=self.name)
+            copy, calls = graphs.calls_of(plain)
+            made = {graphs.unwrapped(call.layer): call for call in calls}
+            parts, classes = part_caps(self), class_caps(self)
+            outputs = {
+                "lengths": copy.output,
+                "features": made[parts].inputs[0],
+            }
+            for layer, name in ((parts, "presence"), (classes, "evidence")):
+                if len(made[layer].outputs) < 3:
+                    raise ValueError(
+                        f"The layer {layer.name!r} of {self.name!r} must be "
+                        f"called with `return_{name}=True`, so that the network"
+                        " can be trained. Received: a call without it, as in "
+                        "files of version 0.3. Build the network anew and set "
+                        "its weights."
+                    )
+                outputs[name] = made[layer].outputs[2]
+            if self.decoder is not None:
+                active = parts.compete(outputs["presence"])
+                outputs["reconstruction"] = self.decoder(active)
+            model = keras.Model(copy.input, outputs, name=self.name)
+            self._learner.model = model
         return self._learner.model
 
     def train_step(self, *args: Any) -> Any:
-        with self._as_learner():
-            return super().train_step(*args)
+        return self._as_learner(super().train_step, *args)
 
     def test_step(self, *args: Any) -> Any:
-        with self._as_learner():
-            return super().test_step(*args)
+        return self._as_learner(super().test_step, *args)
+
+    def _as_learner(self, step: Callable[..., Any], *args: Any) -> Any:
+        def run() -> Any:
+            _in_step.set(self if self.learns_parts else None)
+            return step(*args)
+
+        return contextvars.copy_context().run(run)
 
     def call(
         self, inputs: Any, training: bool | None = None, mask: Any = None
@@ -235,9 +263,6 @@ class ConstellationModel(keras.Model):
             y = y["evidence"]
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
-    def _as_learner(self) -> Any:
-        return _Set(self if self.learns_parts else None)
-
     # ------------------------------------------------------------------- fit
 
     def fit(
@@ -257,17 +282,12 @@ class ConstellationModel(keras.Model):
             sample = None
             is_trained = self.is_trained and not kwargs.get("initial_epoch")
             if self.estimates_blueprints:
-                x, sample = samples.of_data(
-                    x,
-                    y,
-                    validation_split,
-                    self.input_shape[1:],
-                    self.output_shape[1],
-                )
+                sizes = *self.input_shape[1:], self.output_shape[1]
+                x, sample = samples.of_data(x, y, validation_split, sizes)
                 if is_trained and self._is_drawn_at_random:
                     self._adapt_templates(sample)
                 self._is_drawn_at_random = False
-            callbacks = _with_schedule(self, callbacks, sample, is_trained)
+            callbacks = _with_schedule(callbacks, sample, self, is_trained)
         return super().fit(
             x,
             y,
@@ -279,17 +299,14 @@ class ConstellationModel(keras.Model):
             **kwargs,
         )
 
-    @property
-    def is_trained(self) -> bool:
-        """Whether it has been trained to the end: its places compete hard."""
-        return bool(ops.convert_to_numpy(part_caps(self).hardness) == 1.0)
-
     def _adapt_templates(self, sample: samples.Sample) -> None:
         """Lets templates be what the types of a trained network stand for."""
-        images, _ = sample(_ADAPTED, 0)
+        images = sample(0)[0][:_ADAPTED]
+        if self.decoder is None or not len(images):
+            return
         presence = self.learner().predict(images, verbose=0)["presence"]
-        active = ops.convert_to_numpy(soft_activations(self, presence))
-        if self.decoder and len(active) and active.max() > PRESENT:
+        active = ops.convert_to_numpy(part_caps(self).compete(presence))
+        if active.max() > PRESENT:
             self.decoder.adapt(images, active)
 
     # ----------------------------------------------------------------- saving
@@ -302,26 +319,13 @@ class ConstellationModel(keras.Model):
 
     @classmethod
     def from_config(cls, config: Any, custom_objects: Any = None) -> Any:
-        config = dict(config)
-        size = config.pop("template_size", None)
+        is_drawn = "template_size" in config
+        config = {k: v for k, v in config.items() if k != "template_size"}
         model = super().from_config(config, custom_objects)
-        if size is not None:
-            model._make_decoder(size)
+        if is_drawn:
+            model._make_decoder()
             model._is_drawn_at_random = False
         return model
-
-
-class _Set:
-    """Sets the model whose step is being computed."""
-
-    def __init__(self, model: Any):
-        self._model = model
-
-    def __enter__(self) -> None:
-        self._token = _in_step.set(self._model)
-
-    def __exit__(self, *_: Any) -> None:
-        _in_step.reset(self._token)
 
 
 def part_caps(model: keras.Model) -> PartCaps:
@@ -334,105 +338,75 @@ def class_caps(model: keras.Model) -> ConstellationCaps:
     return graphs.only_layer(model, ConstellationCaps)
 
 
-def soft_activations(model: ConstellationModel, presence: Tensor) -> Tensor:
-    """Returns activations `[b, h, w, t]` as places compete in training."""
-    layer = part_caps(model)
-    if layer.per_type:
-        return winners(presence, of_types(presence)[0], layer.window)
-    return compete(presence, layer.window, layer.power)
-
-
-def _losses_of(classes: ConstellationCaps) -> dict[str, keras.losses.Loss]:
-    """Returns the losses that suit the class capsules."""
-    if classes.shared:
-        return constellation_losses()
-    # Nothing but these keeps the parts of photos few and of one type.
-    losses = constellation_losses(sparsity=0.05, ambiguity=0.1)
-    del losses["reconstruction"]
-    return losses
-
-
-def _learner_of(model: ConstellationModel) -> keras.Model:
-    more: dict[str, Any] = {}
-    names = {part_caps(model): "presence", class_caps(model): "evidence"}
-
-    def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        if layer not in names:
-            return layer(*args, **kwargs)
-        beside = Beside(layer, f"return_{names[layer]}")
-        *outputs, more[names[layer]] = beside(*args, **kwargs)
-        return tuple(outputs) if outputs[1:] else outputs[0]
-
-    plain = keras.Model(model.input, model.output, name=model.name)
-    copy = graphs.clone_with_call(plain, call)
-    outputs = {"lengths": copy.output, **more}
-    if model.decoder is not None:
-        drawn = model.decoder(soft_activations(model, more["presence"]))
-        outputs["reconstruction"] = drawn
-    return keras.Model(copy.input, outputs, name=model.name)
-
-
 def _with_schedule(
-    model: ConstellationModel, callbacks: Any, sample: Any, is_trained: bool
-) -> Any:
-    """Returns callbacks with what changes parts, the first."""
-    is_list = isinstance(callbacks, keras.callbacks.CallbackList)
-    every = callbacks.callbacks if is_list else callbacks
-    if isinstance(every, keras.callbacks.Callback):
-        every = [every]
-    every = list(every or [])
-    for callback in every:
-        if isinstance(callback, HardenParts):
-            if isinstance(callback, BlueprintEstimation):
-                callback.sample = callback.sample or sample
-            return callbacks if is_list else every
-    if sample is None:
-        schedule = HardenParts(1.0 if is_trained else _HARD_ON_BACKBONE)
+    callbacks: Any, sample: Any, model: ConstellationModel, is_trained: bool
+) -> list[keras.callbacks.Callback]:
+    """Returns callbacks with one that changes parts, the first."""
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks = callbacks.callbacks
+    every = keras.tree.flatten(callbacks or [])
+    given = [each for each in every if isinstance(each, HardenParts)]
+    if given:
+        (schedule,) = given
+    elif sample is None:
+        hard = 1.0 if is_trained else _HARD_IF_NOT_SHARED
+        schedule = HardenParts(hard)
+    elif is_trained:
+        schedule = BlueprintEstimation(widths=None, hard=1.0, merge=None)
     else:
         schedule = BlueprintEstimation()
-        if is_trained:
-            schedule = BlueprintEstimation(widths=None, hard=1.0, merge=None)
-        schedule.sample = sample
-    if not is_list:
-        return [schedule, *every]
-    callbacks.callbacks.insert(0, schedule)
-    schedule.set_model(model)
-    schedule.set_params(callbacks.params)
-    return callbacks
+    if isinstance(schedule, BlueprintEstimation):
+        schedule.sample = schedule.sample or sample
+    return every if given else [schedule, *every]
 
 
-@keras.saving.register_keras_serializable(package="tfcaps")
-class Beside(keras.layers.Layer):
-    """Calls a layer with one more output.
+def without_spare_types(model: keras.Model) -> keras.Model:
+    """Returns a network of parts without the types that others have taken in.
 
-    Keras 3.15 builds no functional model in which a layer that returned fewer
-    outputs before returns more, so a layer of its own makes the second call.
+    It has the same outputs, and fewer children. Types are numbered anew, in
+    their order. Its other layers are those of `model`.
 
     Args:
-        layer: The layer.
-        flag: Its call argument that asks for the output.
-        **kwargs: Arguments of `keras.layers.Layer`.
+        model: A functional model with one `PartCaps` and one
+            `ConstellationCaps`, that is trained.
+
+    Returns:
+        `model` itself, if no type is spare.
+
+    Raises:
+        ValueError: If the model has not one of each of these layers, or all
+            types are spare.
     """
-
-    def __init__(self, layer: Any, flag: str, **kwargs: Any):
-        kwargs.setdefault("autocast", False)
-        super().__init__(**{"dtype": layer.dtype_policy, **kwargs})
-        self.layer = layer
-        self.flag = flag
-
-    def call(self, *args: Any, **kwargs: Any) -> Any:
-        return self.layer(*args, **{**kwargs, self.flag: True})
-
-    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        return self.layer.compute_output_spec(
-            *args, **{**kwargs, self.flag: True}
+    parts, classes = part_caps(model), class_caps(model)
+    stays = ~are_spare(ops.convert_to_numpy(parts.conv.bias))
+    if not stays.any():
+        raise ValueError(
+            f"All {len(stays)} types of {model.name!r} are spare. Train it "
+            "anew."
         )
+    if stays.all():
+        return model
 
-    def get_config(self) -> dict[str, Any]:
-        layer = keras.saving.serialize_keras_object(self.layer)
-        return {**super().get_config(), "layer": layer, "flag": self.flag}
+    def smaller(layer: Any) -> Any:
+        if layer not in (parts, classes):
+            return layer
+        config = layer.get_config()
+        if layer is parts:
+            config["num_types"] = int(stays.sum())
+        return type(layer).from_config(config)
 
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "Beside":
-        layer = keras.saving.deserialize_keras_object(config["layer"])
-        return cls(**{**config, "layer": layer})
+    clone = keras.models.clone_model(model, clone_function=smaller)
+    rows = np.tile(stays, classes.max_of_type)  # of the blueprints
+    for layer in (parts, classes):
+        pairs = zip(
+            layer.weights, clone.get_layer(layer.name).weights, strict=True
+        )
+        for old, new in pairs:
+            value = ops.convert_to_numpy(old)
+            if value.shape != tuple(new.shape):
+                value = value[..., stays] if layer is parts else value[rows]
+            new.assign(value)
+    if isinstance(clone, ConstellationModel) and clone.decoder is not None:
+        old = ops.convert_to_numpy(model.decoder.templates)
+        clone.decoder.set_weights([old[..., stays], model.decoder.ground])
+    return clone

@@ -1,6 +1,6 @@
 """Some of the images that a network is trained on, of what `fit` takes."""
 
-from collections import deque
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,25 +9,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-# Gives so many images `[n, h, w, c]` and class indices `[n]`, drawn anew for
-# each epoch.
-Sample = Callable[[int, int], tuple[Any, Array]]
+# Gives images `[n, h, w, c]` and class indices `[n]`, drawn anew for each
+# epoch.
+Sample = Callable[[int], tuple[Any, Array]]
+# How many images are looked at, at most.
+MOST = 1500
 
 
 def of_arrays(images: Any, labels: Array, seed: int = 0) -> Sample:
     """Draws from arrays, or what gives images for an array of indices."""
 
-    def sample(count: int, epoch: int) -> tuple[Any, Array]:
+    def sample(epoch: int) -> tuple[Any, Array]:
         # Of a training that is resumed, the same as of one that was not.
         draw = np.random.default_rng([seed, epoch])
-        rows = np.sort(draw.permutation(len(labels))[:count])
-        return images[rows], labels[rows]
+        rows = np.sort(draw.permutation(len(labels))[:MOST])
+        return _of_classes(images[rows], labels[rows])
 
     return sample
 
 
 def of_data(
-    x: Any, y: Any, split: float, shape: Any, classes: int
+    x: Any, y: Any, split: float, sizes: tuple[int, ...]
 ) -> tuple[Any, Sample]:
     """Returns what `fit` is to train on, and what draws from it.
 
@@ -36,55 +38,40 @@ def of_data(
             watched while it is trained on.
         y: Labels, for arrays.
         split: Share of the last arrays that `fit` does not train on.
-        shape: Rows, columns and channels of an image.
-        classes: Number of classes.
+        sizes: Rows, columns and channels of an image, and the number of
+            classes.
     """
-    sizes = *shape, classes
     if y is not None:
         images, labels = _arrays(x, y, sizes)
-        count = int(np.floor(len(labels) * (1.0 - split)))
-        return x, _known(of_arrays(images[:count], labels[:count]))
+        count = math.floor(len(labels) * (1.0 - split))
+        return x, of_arrays(images[:count], labels[:count])
     if isinstance(x, keras.utils.PyDataset):
-        return x, _known(_of_batches(lambda epoch: _in_turn(x, epoch), sizes))
+        return x, _of_batches(lambda epoch: _in_turn(x, epoch), sizes)
     if not hasattr(x, "__next__"):
-        return x, _known(_of_batches(lambda _: iter(x), sizes))
-    last: deque[Any] = deque()
-    return _watched(x, last), _known(_of_batches(lambda _: iter(last), sizes))
+        return x, _of_batches(lambda _: iter(x), sizes)
+    last: list[Any] = []
 
+    def watched() -> Iterator[Any]:
+        for batch in x:
+            last.append(batch)
+            del last[: -math.ceil(MOST / len(_leaf(batch)))]
+            yield batch
 
-def _watched(batches: Iterator[Any], last: deque[Any]) -> Iterator[Any]:
-    """Passes batches on, and keeps the last ones."""
-    for batch in batches:
-        last.append(batch)
-        while len(last) > 1 and _total(last) - len(_leaf(last[0])) >= MOST:
-            last.popleft()
-        yield batch
-
-
-# How many images are looked at.
-MOST = 1500
-
-
-def _total(batches: Any) -> int:
-    return sum(len(_leaf(batch)) for batch in batches)
-
-
-def _leaf(batch: Any) -> Any:
-    return keras.tree.flatten(batch)[0]
+    return watched(), _of_batches(lambda _: iter(last), sizes)
 
 
 def _in_turn(batches: Any, epoch: int) -> Iterator[Any]:
     """Yields the batches of a `PyDataset`, in any order if it has an end."""
-    count = batches.num_batches
     order: Any = range(MOST)
-    if count is not None:
+    if (count := batches.num_batches) is not None:
         order = np.random.default_rng([0, epoch]).permutation(count).tolist()
     return (batches[index] for index in order)
 
 
 def _of_batches(read: Callable[[int], Iterator[Any]], sizes: Any) -> Sample:
-    def sample(count: int, epoch: int) -> tuple[Array, Array]:
-        images, labels, total = [], [], 0
+    def sample(epoch: int) -> tuple[Array, Array]:
+        images = [np.zeros((0, *sizes[:-1]), "float32")]
+        labels = [np.zeros(0, int)]
         for batch in read(epoch):
             if not isinstance(batch, (tuple, list)) or len(batch) < 2:
                 raise ValueError(
@@ -94,14 +81,16 @@ def _of_batches(read: Callable[[int], Iterator[Any]], sizes: Any) -> Sample:
             some, classes = _arrays(batch[0], batch[1], sizes)
             images.append(some)
             labels.append(classes)
-            total += len(classes)
-            if total >= count:
+            if sum(map(len, labels)) >= MOST:
                 break
-        if not total:
-            return np.zeros((0, *sizes[:-1]), "float32"), np.zeros(0, int)
-        return np.concatenate(images)[:count], np.concatenate(labels)[:count]
+        every, classes = np.concatenate(images), np.concatenate(labels)
+        return _of_classes(every[:MOST], classes[:MOST])
 
     return sample
+
+
+def _leaf(batch: Any) -> Any:
+    return keras.tree.flatten(batch)[0]
 
 
 def _arrays(x: Any, y: Any, sizes: Any) -> tuple[Array, Array]:
@@ -131,11 +120,6 @@ def _arrays(x: Any, y: Any, sizes: Any) -> tuple[Array, Array]:
     return images, labels
 
 
-def _known(sample: Sample) -> Sample:
+def _of_classes(images: Any, labels: Array) -> tuple[Any, Array]:
     """Leaves out the images of no class, whose label is below 0."""
-
-    def known(count: int, epoch: int) -> tuple[Any, Array]:
-        images, labels = sample(count, epoch)
-        return images[labels >= 0], labels[labels >= 0]
-
-    return known
+    return images[labels >= 0], labels[labels >= 0]

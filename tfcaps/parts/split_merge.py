@@ -32,7 +32,7 @@ _PRESENT, _FEWEST, _FEWEST_SLOTS = 0.2, 20, 2
 _FIRST_LOGIT, _MOST_PLACES = 2.0, 0.98
 
 
-class Found(NamedTuple):
+class Occurrences(NamedTuple):
     """What was found in some images, whose classes are known."""
 
     active: Array  # activations `[n, h, w, t]` of soft competition
@@ -71,8 +71,8 @@ def same_kinds(
 ) -> list[tuple[int, int]]:
     """Finds the types that are found at the same places.
 
-    Two types are one if the cosine of their `Found.shares` exceeds `least`. Of
-    the pairs the first takes the second in, in this order.
+    Two types are one if the cosine of their `Occurrences.shares` exceeds
+    `least`. Of the pairs the first takes the second in, in this order.
     """
     shares, mass = shares.copy(), mass.copy()
     types = shares.shape[-1]
@@ -153,7 +153,7 @@ class Split(NamedTuple):
 
 
 def two_kinds(
-    found: Found, t: int, slots: Slots, pictures: Any, features: Array
+    found: Occurrences, t: int, slots: Slots, pictures: Any, features: Array
 ) -> Split | None:
     """Looks for two kinds of parts among the occurrences of a type.
 
@@ -197,7 +197,9 @@ def two_kinds(
     return Split(clarity, of_all, scale * kernel, scale * bias)
 
 
-def _occurrences(found: Found, t: int, slots: Slots) -> tuple[Array, Array]:
+def _occurrences(
+    found: Occurrences, t: int, slots: Slots
+) -> tuple[Array, Array]:
     """Returns image, row and column `[k, 3]` of each, and their slots."""
     rows, columns = found.active.shape[1:3]
     where, of_slot = [], []

@@ -147,8 +147,8 @@ def explain(
             Defaults to `None`.
         parts: What the types lie on, see `part_pictures`. Defaults to `None`:
             in these images.
-        labels: The classes of the images, as far as they are known. Defaults to
-            `None`.
+        labels: The class of each image, or `None` where it is unknown. Defaults
+            to `None`, all unknown.
         class_names: Names of the classes. Defaults to their numbers.
         type_names: Names of the types. Defaults to "type 3".
         sizes: Rows and columns of the file of each image, `[n, 2]`, as in
@@ -162,7 +162,7 @@ def explain(
 
     >>> import numpy as np
     >>> from tfcaps.models import constellation_capsnet
-    >>> model = constellation_capsnet((20, 20, 1), 10, part_types=5)
+    >>> model = constellation_capsnet((20, 20, 1), 10, num_types=5)
     >>> explain(model, np.zeros((2, 20, 20, 1), "float32")).lengths.shape
     (2, 3, 10)
     """

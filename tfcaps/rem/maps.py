@@ -20,9 +20,8 @@ from tfcaps.rem.parse.trees import TreeNetwork, Trees
 def explanation(model: keras.Model) -> keras.Model:
     """Returns a model that shows why a class was predicted.
 
-    It shares the layers, and so the weights, of `model`. The saliency map
-    ignores children that cast no vote because their transformation is zero. It
-    may be the same for any image: `Faithfulness.saliency` tells whether it is.
+    It shares the weights of `model`. The saliency map ignores children without
+    a vote. It may be the same for any image: `Faithfulness.saliency` tells.
 
     Args:
         model: As in `capsule_outputs`.
@@ -124,7 +123,7 @@ def blueprints(model: keras.Model) -> NDArray[np.float64] | None:
     Example:
 
     >>> from tfcaps.models import constellation_capsnet
-    >>> network = constellation_capsnet((20, 20, 1), 10, part_types=5)
+    >>> network = constellation_capsnet((20, 20, 1), 10, num_types=5)
     >>> blueprints(network).shape
     (10, 5, 2)
     """

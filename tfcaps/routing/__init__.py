@@ -8,10 +8,9 @@ from typing import Any
 
 import keras
 
-from tfcaps.ops import is_integer
+from tfcaps.ops import is_integer as _is_integer
 from tfcaps.routing.dynamic import DynamicRouting as DynamicRouting
 from tfcaps.routing.em import EMRouting as EMRouting
-from tfcaps.routing.mean_shift import MeanShiftRouting as MeanShiftRouting
 from tfcaps.routing.regularized import RegularizedRouting as RegularizedRouting
 from tfcaps.routing.routing import Routing as Routing
 from tfcaps.routing.routing import Weight as Weight
@@ -46,7 +45,7 @@ def get(identifier: int | str | dict[str, Any] | Routing) -> Routing:
         TypeError: If a config names a class that Keras does not know.
     """
     routing: Any = identifier
-    if is_integer(identifier):
+    if _is_integer(identifier):
         return DynamicRouting(iterations=routing)
     if isinstance(identifier, str) and identifier in _NAMES:
         return _NAMES[identifier]()

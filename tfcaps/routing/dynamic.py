@@ -49,11 +49,9 @@ class DynamicRouting(Routing):
             only if it agrees with it more than that. Before the first
             iteration nobody has agreed, and the orphan counts as one of equal
             parents. Needs `leaky`. Defaults to `0.0`.
-        sharpness_mode: `"fixed"`; `"scheduled"`, a weight of the layer that
-            `tfcaps.callbacks.SharpnessSchedule` sets in training; or
-            `"learned"`, a trainable weight, which with `gradient="last"` only a
-            loss on the couplings reaches. Both begin at `sharpness`. Defaults
-            to `"fixed"`.
+        sharpness_mode: `"fixed"`, or `"scheduled"`, a weight of the layer that
+            begins at `sharpness` and that `tfcaps.callbacks.SharpnessSchedule`
+            sets in training. Defaults to `"fixed"`.
         silent_parents: As in `Routing`. Defaults to `0`.
 
     Raises:
@@ -77,7 +75,7 @@ class DynamicRouting(Routing):
     ignores_silent = True
     own_kinds = {
         "orphan": FINITE,
-        "sharpness_mode": one_of("fixed", "scheduled", "learned"),
+        "sharpness_mode": one_of("fixed", "scheduled"),
     }
     leaky: bool
     orphan: float
@@ -117,12 +115,8 @@ class DynamicRouting(Routing):
     ) -> dict[str, Weight]:
         weights = super().weights(children, parents, dim)
         if self.sharpness_mode != "fixed":
-            # As a logarithm, which a step of Adam moves by a share.
-            weights["log_sharpness"] = Weight(
-                (),
-                keras.initializers.Constant(math.log(self.sharpness)),
-                trainable=self.sharpness_mode == "learned",
-            )
+            start = keras.initializers.Constant(math.log(self.sharpness))
+            weights["log_sharpness"] = Weight((), start, trainable=False)
         return weights
 
     def route(

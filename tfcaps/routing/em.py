@@ -88,7 +88,6 @@ class EMRouting(Routing):
     """
 
     explicit_activations = True
-    ignores_inactive = True
     own_kinds = {
         "inverse_temperature": ABOVE_0,
         "epsilon": ABOVE_0,
@@ -190,7 +189,7 @@ class EMRouting(Routing):
         beta_u: Tensor,
         beta_a: Tensor,
     ) -> "_Fit":
-        """Fits a Gaussian to the weighted votes for each parent."""
+        """Fits Gaussians `[b, j, d]` to votes weighted by `[b, i, j]`."""
         form = _VARIANTS[self.variant]
         mass = ops.sum(weights, axis=1)
         shares = weights / (ops.expand_dims(mass, 1) + form.least_mass)

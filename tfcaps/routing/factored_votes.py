@@ -8,7 +8,7 @@ from keras import ops
 from tfcaps.ops import Tensor, as_float32, square_root
 from tfcaps.routing import contractions
 from tfcaps.routing.loop import is_unrolled
-from tfcaps.routing.votes import Mass, Votes
+from tfcaps.routing.votes import Votes
 
 
 class Block(NamedTuple):
@@ -55,18 +55,8 @@ class FactoredVotes(Votes):
         return int(self._blocks[0].maps.shape[1])
 
     @property
-    def num_children(self) -> int:
-        return sum(map(_children, self._blocks))
-
-    @property
     def tensor(self) -> Tensor:
         return self._held().tensor
-
-    def components(self) -> list[Tensor]:
-        return self._held().components()
-
-    def mass(self, activations: Tensor, width: Tensor) -> Mass:
-        return self._held().mass(activations, width)
 
     def of(self, tensor: Tensor) -> Votes:
         return Votes(tensor, parents_first=True)
@@ -131,7 +121,8 @@ class FactoredVotes(Votes):
 
     def zero_couplings(self) -> Tensor:
         batch = ops.shape(self._blocks[0].poses)[0]
-        shape = (batch, self.num_children, self.num_parents)
+        children = sum(map(_children, self._blocks))
+        shape = (batch, children, self.num_parents)
         return ops.zeros(shape, self.dtype)
 
     def _held(self) -> Votes:

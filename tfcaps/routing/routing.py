@@ -142,9 +142,6 @@ class Routing(abc.ABC):
     # `tfcaps.rem.compact` can leave it out.
     ignores_silent = False
 
-    # Whether a child whose activation is 0 moves no parent.
-    ignores_inactive = False
-
     def __init__(self, **settings: Any):
         self._settings = tuple(settings)
         kinds = {**self.kinds, **self.own_kinds}
@@ -183,7 +180,7 @@ class Routing(abc.ABC):
         activations: Tensor | None,
         bias: Tensor | None,
     ) -> Routed:
-        """Routes votes to parents."""
+        """Routes votes `[b, i, j, d]` to parents."""
 
     @property
     def differentiates_loop(self) -> bool:
@@ -233,7 +230,7 @@ class Routing(abc.ABC):
         return cls(**{_RENAMED.get(name, name): value for name, value in known})
 
     def rounded(self, couplings: Tensor) -> Tensor:
-        """Returns couplings at their levels, if there are any."""
+        """Returns couplings `[b, i, j]` at their levels, if there are any."""
         if self.levels is None:
             return couplings
         codes = quantize(couplings, self.levels, mode=self.mode)

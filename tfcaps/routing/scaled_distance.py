@@ -127,7 +127,7 @@ class ScaledDistanceRouting(Routing):
 
 
 def _shortening(lengths: Tensor, activations: Tensor) -> Tensor:
-    """Returns the factors that shorten votes to their child's activation."""
+    """Returns factors `[b, i, j]` of votes longer than children `[b, i]`."""
     limits = ops.expand_dims(activations, -1)
     # Dividing by very short votes too would give 0 * inf in the gradient.
     longer = lengths > limits

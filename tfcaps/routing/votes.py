@@ -1,29 +1,11 @@
 """Votes, accessible only through the contractions that routing needs."""
 
 import copy
-import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from keras import ops
 
 from tfcaps.ops import Tensor, as_float32, length, softmax
-
-
-class Mass(NamedTuple):
-    """How many votes are near each of the places that are looked at.
-
-    Attributes:
-        of_types: `sum_{i of t} a_i exp(-|û_ij - x|^2 / 2 width^2)` `[t, j, n]`,
-            where `n` are the places of all images, in any order.
-        by_image: Function from such sums `[j, n]` to those of each image, `[b,
-            j, x]`.
-        place: Function from indices `[b, j]` of `x` to places `[b, j, d]`.
-    """
-
-    of_types: Tensor
-    by_image: Callable[[Tensor], Tensor]
-    place: Callable[[Tensor], Tensor]
 
 
 class Votes:
@@ -67,18 +49,9 @@ class Votes:
         return int(self._by_parent.shape[1])
 
     @property
-    def num_children(self) -> int:
-        """The number of children."""
-        return int(self._by_parent.shape[2])
-
-    @property
     def tensor(self) -> Tensor:
         """The votes as they are kept, `[b, j, i, d]`."""
         return self._by_parent
-
-    def components(self) -> list[Tensor]:
-        """Returns each component of the votes, `[b, j, i]`."""
-        return list(ops.unstack(self._by_parent, axis=-1))
 
     def of(self, tensor: Tensor) -> "Votes":
         """Returns other votes of the same form, made of such a tensor."""
@@ -131,41 +104,6 @@ class Votes:
         """
         return _by_parent(_squared_distances(self._by_parent, poses, scales))
 
-    def of_kept(self, values: Tensor) -> Tensor:
-        """Returns values `[t, j]` of the types that a parent counts."""
-        return values
-
-    def amounts(self, by_type: Tensor) -> Tensor:
-        """Returns activations `[b, n, t]` as `[b, 1, i]`, or of each parent."""
-        return ops.reshape(by_type, (-1, 1, math.prod(by_type.shape[1:])))
-
-    def of_children(self, couplings: Tensor) -> Tensor:
-        """Returns couplings `[b, j, i]` of all children, `[b, i, j]`."""
-        return ops.transpose(couplings, (0, 2, 1))
-
-    def of_all_parents(self, claims: Tensor) -> Tensor:
-        """Returns the sum over parents of `[b, j, i]`, for each child."""
-        return ops.sum(claims, axis=1, keepdims=True)
-
-    def mass(self, activations: Tensor, width: Tensor) -> Mass:
-        """Counts the votes of each type near the votes of all children.
-
-        Args:
-            activations: Activations `[b, n, t]` of the children, which vary by
-                type last.
-            width: By how much votes may differ, a scalar.
-        """
-        votes = self._by_parent
-        apart = ops.expand_dims(votes, 3) - ops.expand_dims(votes, 2)
-        near = ops.exp(-0.5 * ops.sum(ops.square(apart), -1) / width**2)
-        types = activations.shape[-1]
-        _, parents, children, _ = votes.shape
-        near = ops.reshape(
-            near, (-1, parents, children, children // types, types)
-        )
-        mass = ops.einsum("bnt,bjxnt->tjbx", activations, near)
-        return near_votes(mass, votes)
-
     def scale(self, factors: Tensor) -> "Votes":
         """Returns the votes multiplied by factors `[b, i, j]`."""
         factors = ops.expand_dims(_by_parent(factors), -1)
@@ -188,23 +126,8 @@ class Votes:
         return _by_parent(ops.zeros_like(self._by_parent[..., 0]))
 
 
-def near_votes(mass: Tensor, votes: Tensor) -> Mass:
-    """Returns mass `[t, j, b, x]` near each of the votes `[b, j, x, d]`."""
-    types, parents, _, places = mass.shape
-
-    def by_image(sums: Tensor) -> Tensor:
-        sums = ops.reshape(sums, (parents, -1, places))
-        return ops.swapaxes(sums, 0, 1)
-
-    def place(index: Tensor) -> Tensor:
-        index = ops.reshape(index, (-1, parents, 1, 1))
-        return ops.squeeze(ops.take_along_axis(votes, index, axis=2), 2)
-
-    return Mass(ops.reshape(mass, (types, parents, -1)), by_image, place)
-
-
 def _by_parent(tensor: Tensor) -> Tensor:
-    """Exchanges the axes of children and parents, in either direction."""
+    """Turns `[b, i, j]` into `[b, j, i]`, or back."""
     return ops.transpose(tensor, (0, 2, 1))
 
 

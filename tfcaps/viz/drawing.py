@@ -61,7 +61,7 @@ class Drawing(Figure):
         self.tiles: list[list[list[int]]] = []
 
     def _repr_png_(self) -> bytes:
-        """Returns the picture that a notebook shows."""
+        """Returns what a notebook shows."""
         with io.BytesIO() as file:
             self.savefig(file, format="png")
             return file.getvalue()

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from tfcaps.rem import Explanation, Trees
-from tfcaps.rem.parse.records import margin_text
+from tfcaps.rem.evaluation.words import margin_text
 from tfcaps.viz.drawing import (
     Drawing,
     add_labels,

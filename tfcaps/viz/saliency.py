@@ -23,12 +23,12 @@ Array = NDArray[Any]
 @with_our_look
 def saliency(
     images: Array,
-    explanations: Mapping[str, Mapping[str, ArrayLike] | ArrayLike],
+    explanations: Mapping[str, Mapping[str, Any]],
     *,
     labels: ArrayLike | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Drawing:
-    """Draws maps over images, a row for each model or method.
+    """Draws saliency maps over images, a row for each model.
 
     Each map is stretched to [0, 1] by itself, so that colours show where in an
     image a class looks, not how much; a constant map is 0 everywhere. The title
@@ -39,8 +39,7 @@ def saliency(
         images: Images `[n, h, w, c]`; grey, in colour, or two views, which are
             shown side by side. A dozen at most look well.
         explanations: By the name of a model what `tfcaps.rem.explanation` makes
-            of these images; or, by any name, maps `[n, h, w]`, such as those of
-            `tfcaps.rem.maps.saliency_map`; what is below 0 is not shown.
+            of these images: `lengths`, `classes` and `saliency`.
         labels: Their classes, `[n]` or one-hot, shown over the images. Defaults
             to `None`.
         class_names: Names of the classes. Defaults to their numbers.
@@ -53,49 +52,43 @@ def saliency(
             class, for each image.
     """
     if not explanations:
-        raise ValueError("There must be maps of at least one model or method.")
-    maps: dict[str, Array] = {}
-    above: dict[str, Array] = {}
-    number = 0
+        raise ValueError("There must be maps of at least one model.")
     for name, shown in explanations.items():
-        if isinstance(shown, Mapping):
-            if "saliency" not in shown:
-                raise ValueError(
-                    f"There is no saliency map of {name!r}. The children of "
-                    "its class capsules must have more than one position; with "
-                    "one, as in Efficient-CapsNet, the map would be the same "
-                    "everywhere."
-                )
-            above[name] = np.asarray(shown["classes"])
-            number = np.shape(shown["lengths"])[-1]
-            maps[name] = np.asarray(shown["saliency"])
-        else:
-            maps[name] = np.maximum(shown, 0.0)
-        if len(maps[name]) != len(images):
+        if "saliency" not in shown:
+            raise ValueError(
+                f"There is no saliency map of {name!r}. The children of its "
+                "class capsules must have more than one position; with one, as "
+                "in Efficient-CapsNet, the map would be the same everywhere."
+            )
+        if len(shown["saliency"]) != len(images):
             raise ValueError(
                 "There must be a map for each image. Received: "
-                f"{len(images)} images and {len(maps[name])} maps of {name!r}."
+                f"{len(images)} images and {len(shown['saliency'])} maps of "
+                f"{name!r}."
             )
+    number = np.shape(shown["lengths"])[-1]
+    above = {name: shown["classes"] for name, shown in explanations.items()}
     if labels is not None:
-        above["image"] = chosen_classes(labels, len(images), number or None)
-        number = number or int(above["image"].max()) + 1
+        above["image"] = chosen_classes(labels, len(images), number)
     names = class_labels(class_names, number)
     pictures = [picture(image) for image in images]
     height, width = pictures[0].shape[:2]
     wide = 1.15 * len(images) * max(width / height, 1) + 0.8
-    rows = 1 + len(maps)
-    page, panels = figure(wide, 1.4 * rows, rows, len(images))
-    for row, title in zip(panels, ["image", *maps], strict=True):
+    rows = ["image", *explanations]
+    page, panels = figure(wide, 1.4 * len(rows), len(rows), len(images))
+    for row, title in zip(panels, rows, strict=True):
         row[0].set_ylabel(in_lines(title))
         for k, (panel, image) in enumerate(zip(row, pictures, strict=True)):
             show(panel, image)
-            if title in maps:
-                own = _stretched(maps[title][k])
+            if title in explanations:
+                over = _stretched(
+                    np.asarray(explanations[title]["saliency"][k])
+                )
                 # For each view of the image.
-                over = np.tile(own, (1, width // own.shape[1]))
+                over = np.tile(over, (1, width // over.shape[1]))
                 panel.imshow(over, vmin=0, vmax=1, cmap="viridis", alpha=0.5)
             if title in above:
-                panel.set_title(in_lines(names[above[title][k]]))
+                panel.set_title(in_lines(names[int(above[title][k])]))
     return page
 
 

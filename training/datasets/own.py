@@ -63,11 +63,11 @@ def npz(path: Path) -> Data:
 
 def _of_photos(name: str, photos: keypoint_photos.KeypointPhotos) -> Data:
     """Returns photos and classes, without what is to measure by."""
-    parts = [
+    train, test = [
         (photos.images[rows], photos.labels[rows])
         for rows in (photos.is_train, ~photos.is_train)
     ]
-    return checked(name, *parts, photos.class_names)
+    return checked(name, train, test, photos.class_names)
 
 
 # ----------------------------------------------------- which pictures there are

@@ -9,6 +9,7 @@ import pytest
 import tfcaps
 from tests.golden import load
 from tests.networks import (
+    draw_weights,
     outputs_of,
     sequential_capsnet,
     sharpened,
@@ -54,7 +55,7 @@ def test_capsule_outputs_of_a_sequential_model_that_ends_in_poses(images):
 
 
 def test_evaluate_equals_a_computation_by_hand(model, images):
-    sharpened(model)
+    draw_weights(model, 4, class_caps=3.0)
     labels = np.arange(23) % 4
     report = rem.evaluate(model, (images, labels), levels=6, batch_size=5)
     plain = outputs_of(rem.capsule_outputs(model), images)

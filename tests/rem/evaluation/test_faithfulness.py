@@ -349,61 +349,12 @@ def test_of_a_network_whose_tree_is_nothing():
     assert report.class_share == 1.0  # couplings never vary
 
 
-def routed(layer, taken, **arguments):
-    """Returns lengths and couplings of the last layer, called by itself."""
-    *taken, couplings = layer(*taken, return_couplings=True, **arguments)
-    last = np.asarray(taken[-1])
-    lengths = np.linalg.norm(last, axis=-1) if last.ndim == 3 else last
-    return lengths, np.asarray(couplings)
-
-
-def check(model, inside, **arguments):
-    """Compares the measures with calls of the layers themselves."""
-    pixels, images = rem.encoder(model).input, images_of(model, 12)
-    data = images, LABELS[:12]
-    report = rem.faithfulness(model, data, draws=1)
-    rows = keras.Model(pixels, model.get_layer(inside).output)(images)
-    taken = [np.asarray(x) for x in keras.tree.flatten(rows)]
-    [layer] = [layer for layer in model.layers if hasattr(layer, "routing")]
-    lengths, couplings = routed(layer, taken, **arguments)
-    classes, before = lengths.argmax(axis=-1), lengths.max(axis=-1)
-    towards = couplings[np.arange(12), :, classes]
-    trees = towards > 1 / lengths.shape[1] + 1e-6
-    grid = trees.reshape(taken[0].shape[:-1])
-    # All of them at once, since JAX compiles each call anew.
-    silenced = np.concatenate([grid, ~grid, grid, ~grid])
-    other = []
-    for k, x in enumerate(taken):
-        zero, mean = np.zeros_like(x), 0 * x + x.mean(axis=0)
-        where = silenced[..., None] if k == 0 else silenced
-        values = np.concatenate([zero, zero, mean, mean])
-        other.append(np.where(where, values, np.concatenate([x] * 4)))
-    found = routed(layer, other, **arguments)[0]
-    for name, (without, alone) in zip(
-        ("zero", "mean"), found.reshape(2, 2, 12, -1), strict=True
-    ):
-        assert report.sufficiency[name] == np.mean(
-            alone.argmax(axis=-1) == classes
-        )
-        other = without.argmax(axis=-1) != classes
-        short = without[np.arange(12), classes] < 0.5 * before
-        assert report.answer_changes[name] == np.mean(other)
-        assert report.shorter[name] == np.mean(short)
-        assert report.necessity[name] == np.mean(other | short)
-    assert report.size == np.mean(trees)
-    return report
-
-
-@pytest.mark.parametrize(
-    "settings", [{"decoder": True}, {"routing": "regularized"}]
-)
-def test_measures_with_inputs_of_labels(settings):
-    model = tiny_capsnet(**settings)
-    draw_weights(
-        model, 4, class_caps=3.0, **{f"decoder{k}": 0.1 for k in range(9)}
+def routed(layer, taken):
+    """Returns lengths and couplings of a layer that is given activations."""
+    _, lengths, couplings = layer(
+        *taken, return_activations=True, return_couplings=True
     )
-    report = check(model, "primary_caps")
-    assert 0.0 < report.size < 1.0
+    return np.asarray(lengths), np.asarray(couplings)
 
 
 def test_measures_with_activations_of_their_own():
@@ -415,8 +366,31 @@ def test_measures_with_activations_of_their_own():
     _, activations = layer(*capsules, return_activations=True)
     model = keras.Model(images, activations)
     draw_weights(model, 4, classes=1.0, primary_caps=1.0)
-    report = check(model, "primary_caps", return_activations=True)
-    assert 0.0 < report.size < 1.0
+    data = images_of(model, 12)
+    report = rem.faithfulness(model, (data, LABELS[:12]), draws=1)
+    taken = [np.asarray(x) for x in keras.Model(images, capsules)(data)]
+    lengths, couplings = routed(layer, taken)
+    classes, before = lengths.argmax(axis=-1), lengths.max(axis=-1)
+    trees = couplings[np.arange(12), :, classes] > 1 / 3 + 1e-6
+    grid = trees.reshape(taken[0].shape[:-1])
+    # All of them at once, since JAX compiles each call anew.
+    silenced = np.concatenate([grid, ~grid, grid, ~grid])
+    other = []
+    for k, x in enumerate(taken):
+        zero, mean = np.zeros_like(x), 0 * x + x.mean(axis=0)
+        where = silenced[..., None] if k == 0 else silenced
+        values = np.concatenate([zero, zero, mean, mean])
+        other.append(np.where(where, values, np.concatenate([x] * 4)))
+    answers = routed(layer, other)[0].reshape(2, 2, 12, -1)
+    for name, (without, alone) in zip(("zero", "mean"), answers, strict=True):
+        same = alone.argmax(axis=-1) == classes
+        assert report.sufficiency[name] == np.mean(same)
+        changes = without.argmax(axis=-1) != classes
+        short = without[np.arange(12), classes] < 0.5 * before
+        assert report.answer_changes[name] == np.mean(changes)
+        assert report.shorter[name] == np.mean(short)
+        assert report.necessity[name] == np.mean(changes | short)
+    assert report.size == np.mean(trees) and 0.0 < report.size < 1.0
     assert report.necessity != {"zero": 1.0, "mean": 1.0}
 
 

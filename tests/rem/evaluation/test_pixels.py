@@ -11,7 +11,8 @@ from tests.networks import of_capsules
 from tests.refusals import assert_refused, refusals
 from tests.tolerance import assert_close
 from tfcaps import rem
-from tfcaps.layers import ClassCaps, ConstellationCaps, PartCaps
+from tfcaps.layers import ClassCaps
+from tfcaps.parts import ConstellationCaps, PartCaps
 from tfcaps.rem.evaluation.pixels import _fills, _Windows
 
 SIDE = 24

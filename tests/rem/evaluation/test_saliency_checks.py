@@ -7,7 +7,8 @@ import pytest
 from tests.networks import draw_weights, images_of, of_capsules, tiny_capsnet
 from tests.tolerance import assert_all_equal
 from tfcaps import rem
-from tfcaps.layers import ClassCaps, ConstellationCaps, PartCaps
+from tfcaps.layers import ClassCaps
+from tfcaps.parts import ConstellationCaps, PartCaps
 from tfcaps.rem.evaluation.saliency_checks import (
     SaliencyChecks,
     _alike,

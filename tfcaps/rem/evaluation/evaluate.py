@@ -16,6 +16,7 @@ from tfcaps.graphs import (
     encoder,
     keep_pruned,
     routed_layers,
+    routing_of,
 )
 from tfcaps.ops import Tensor, check_mode, quantize
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
@@ -71,18 +72,15 @@ class Report(Result):
             the uniform coupling 1/J.
         strong_share: Share of the children that are in a sample's tree, with
             couplings as they are.
-        whole_share: Share of samples whose tree has every child and so only
-            repeats the class.
+        whole_share: Share of samples whose tree has every child.
         t_score: Mean T-score of the unquantised couplings, see `t_score`.
-        zero_layers: Names of the fully connected layers all of whose couplings
-            were rounded to 0.
+        zero_layers: Names of layers whose couplings all were rounded to 0.
         sparsity: Share of zeros among transformations and kernels.
         sparsity_paper: The same with the biases of these layers, see
             `tfcaps.rem.sparsity`.
         nonzero_parameters: Parameters that are not zero.
         total_parameters: All parameters.
-        majority_share: Share of the most frequent class: accuracy of always
-            naming it.
+        majority_share: Accuracy of always naming the most frequent class.
         dictionary: The parse trees of each predicted class.
         type_dictionary: Their keys of types, see `Trees.type_codes`, or `None`
             where children have no positions.
@@ -93,11 +91,9 @@ class Report(Result):
         multiply_adds: Multiply-adds for one image, or `None` where the size of
             images is not known.
         t_score_voting: The T-score over the children that are active in some
-            image. The others, such as those that pruning has left no vote,
-            choose no parent, which makes the T-score of all low.
+            image. The others, as of pruning, choose no parent.
         voting_children: How many children these are.
-        tree_threshold: The coupling that a child must exceed to be in a tree,
-            see `tfcaps.routing.Routing.tree_threshold`.
+        tree_threshold: The coupling that a child in a tree exceeds.
         by_levels: Accuracy and entropy at several numbers of levels, see
             `levels_curve`, if these were measured.
     """
@@ -424,7 +420,7 @@ class Evaluator:
             type_dictionary=types if self.grid else None,
             grid=self.grid,
             multiply_adds=products,
-            tree_threshold=self._last.routing.tree_threshold(classes),
+            tree_threshold=routing_of(self._last).tree_threshold(classes),
             by_levels=rows or None,
         )
 

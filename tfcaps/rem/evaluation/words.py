@@ -376,3 +376,22 @@ def keypoints_rows(found: Any) -> list[Row]:
 
 def _decimals(value: float | None, digits: int) -> str | None:
     return None if value is None else f"{value:.{digits}f}"
+
+
+# ------------------------------------------------------------------- answers
+
+
+def margin_text(length: float, other: float) -> str:
+    """Returns the margin of two lengths that are written with two digits."""
+    return f"{round(length, 2) - round(other, 2):.2f}"
+
+
+def length_meaning(blueprints: Any) -> str:
+    """Says what the length of a class is, by whether there are blueprints."""
+    what = "how much of a class was found, such as 0.33 for one of three parts"
+    if blueprints is None:
+        what = "how strongly the capsules of the image agree on a class"
+    return (
+        f"A length, from 0 to 1, says {what}. It is no probability: lengths do "
+        "not sum to 1."
+    )

@@ -24,6 +24,7 @@ from tfcaps.graphs import (
     of_same_kind,
     pick_tensor,
     routed_layers,
+    routing_of,
     without_couplings,
 )
 from tfcaps.layers import Length
@@ -113,9 +114,8 @@ def quantize_couplings(
     def copy_of(layer: Any) -> Any:
         config = layer.get_config()
         if is_routed(layer) and layer.name in chosen:
-            rounding = {"levels": chosen[layer.name], "mode": mode}
-            routing = config["routing"]
-            routing["config"] = {**routing["config"], **rounding}
+            settings = config.get("routing", {}).get("config", config)
+            settings |= {"levels": chosen[layer.name], "mode": mode}
         return type(layer).from_config(config)
 
     return copied(model, copy_of)
@@ -343,12 +343,12 @@ class WithCouplings(keras.layers.Layer):
         arguments = _also(activations, kwargs)
         if not self.counterfactual:
             return self.layer(inputs, **arguments)
-        poses, lengths, couplings = self.layer(
+        *outputs, couplings = self.layer(
             inputs, **{**arguments, "return_activations": True}
         )
-        outputs = [poses]
-        if kwargs.get("return_activations"):
-            outputs.append(lengths)
+        lengths = outputs[1]
+        if not kwargs.get("return_activations"):
+            del outputs[1]
         asked = self._asked(inputs, activations, couplings, lengths)
         return (*outputs, couplings, asked)
 
@@ -359,13 +359,14 @@ class WithCouplings(keras.layers.Layer):
         couplings: Tensor,
         lengths: Tensor,
     ) -> Tensor:
-        batch, parents = ops.shape(inputs)[0], couplings.shape[-1]
+        batch = ops.shape(inputs)[0]
         count = (batch + 1) // 2
         places = ops.arange(count)
         is_alone, is_mean = places % 2 == 1, places // 2 % 2 == 1
         longest = ops.argmax(lengths[:count], axis=-1)
         towards = as_float32(towards_class(couplings[:count], longest))
-        threshold = tree_threshold(self.layer.routing, parents)
+        routing = routing_of(self.layer)
+        threshold = tree_threshold(routing, couplings.shape[-1])
         # Constants: neither what is in a tree nor a mean has a gradient.
         tree = in_tree(towards, threshold)
         tree = ops.reshape(tree, (-1, *inputs.shape[1:-1]))

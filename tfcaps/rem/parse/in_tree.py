@@ -4,8 +4,6 @@ from typing import Any
 
 from keras import ops
 
-from tfcaps.routing import Routing
-
 # A coupling that exceeds the threshold by a smaller share of it does so by
 # float32's rounding alone.
 TREE_MARGIN = 1e-5
@@ -19,12 +17,12 @@ def in_tree(couplings: Any, threshold: float) -> Any:
     return couplings > threshold * (1.0 + TREE_MARGIN)
 
 
-def tree_threshold(routing: Routing, parents: int) -> float:
+def tree_threshold(routing: Any, parents: int) -> float:
     """Returns the coupling that a child must exceed to be in a tree.
 
-    That is `Routing.tree_threshold`, or its rounded value if the routing has
-    levels and that is larger: 1/16 becomes 0.1 with eleven levels, and still
-    means nothing.
+    That is `tree_threshold` of what `tfcaps.graphs.routing_of` returns, or its
+    rounded value if there are levels and that is larger: 1/16 becomes 0.1 with
+    eleven levels, and still means nothing.
     """
     threshold = routing.tree_threshold(parents)
     if routing.levels is not None:

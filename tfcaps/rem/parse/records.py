@@ -47,12 +47,11 @@ def tree_records(
         - `class`, `length`, `runner_up`, `runner_up_length` and `margin`, the
             first length less the second;
         - `width` and `height` of the file;
-        - `leaves`, the children in the tree, the strongest first by coupling
-            times activation: the number of the `child`, its `type` and the
-            `name` of it, `coupling`, `activation`, the `place` `[x, y]`, and
-            the `box` that it sees, `[left, top, right, bottom]` as Pillow crops
-            it. A place that is not known is `None`, and so is a box without
-            pixels;
+        - `leaves`, the children in the tree, the strongest first: the number of
+            the `child`, its `type` and the `name` of it, `coupling`,
+            `activation`, the `place` `[x, y]`, and the `box` that it sees,
+            `[left, top, right, bottom]` as Pillow crops it; `None` of a place
+            that is not known, and of a box without pixels;
         - `boxes`, what a box is: the "receptive field" of the child, or the
             "cell" of the image at its place, if children see all the same or
             all of the image, see `ReceptiveFields.regions`;
@@ -130,26 +129,6 @@ def tree_records(
             }
         )
     return records
-
-
-def margin_text(length: float, other: float) -> str:
-    """Returns the margin of two lengths that are written with two digits."""
-    return f"{round(length, 2) - round(other, 2):.2f}"
-
-
-def length_meaning(blueprints: ArrayLike | None) -> str:
-    """Says what the length of a class is, by whether there are blueprints."""
-    if blueprints is None:
-        return (
-            "A length, from 0 to 1, says how strongly the capsules of the "
-            "image agree on a class. It is no probability: lengths do not sum "
-            "to 1."
-        )
-    return (
-        "A length, from 0 to 1, says how much of a class was found, such as "
-        "0.33 for one of three parts. It is no probability: lengths do not sum "
-        "to 1."
-    )
 
 
 def _share(value: float) -> float:

@@ -17,6 +17,7 @@ from tfcaps.graphs import (
     encoder,
     last_routed_layer,
     makes_classes,
+    routing_of,
 )
 from tfcaps.layers.routed import child_activations
 from tfcaps.ops import Tensor, check_mode, quantize
@@ -362,10 +363,10 @@ class TreeNetwork:
         ]
         self.model = keras.Model(copy.input, outputs, name=network.name)
         self._thresholds = tuple(
-            tree_threshold(call.layer.routing, call.couplings.shape[-1])
+            tree_threshold(routing_of(call.layer), call.couplings.shape[-1])
             for call in calls
         )
-        routing = last.layer.routing
+        routing = routing_of(last.layer)
         self._levels = routing.levels or _LEVELS
         self._mode = routing.mode if routing.levels else mode
         if self._levels > 256:

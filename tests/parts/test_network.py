@@ -9,11 +9,11 @@ import tfcaps
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
 from tests.refusals import assert_refused, refusals
 from tests.tolerance import assert_all_equal, assert_close
-from tfcaps import models, rem
+from tfcaps import rem
 from tfcaps.callbacks import BlueprintEstimation, HardenParts
 from tfcaps.models import constellation_capsnet
-from tfcaps.parts import ConstellationModel
-from tfcaps.parts.split_merge import Found
+from tfcaps.parts import ConstellationModel, constellation_losses
+from tfcaps.parts.split_merge import Occurrences
 
 SMALL = SMALL_NETWORKS["constellation_capsnet"]
 # Which of two parts stands above the other tells two classes.
@@ -65,7 +65,7 @@ def trained(seed):
     images, labels, _ = images_of(512)
     network = constellation_capsnet((16, 16, 1), 2, 2, window=3, filters=(8, 8))
     schedule = BlueprintEstimation(widths=(4.0, 1.5))
-    loss = fit(network, images, labels, 0.01, 6, [schedule], template_size=5)
+    loss = fit(network, images, labels, 0.01, 6, [schedule])
     return loss, network
 
 
@@ -83,7 +83,7 @@ def test_types_become_parts_that_no_label_names():
     # In the further training of a network alone types are drawn anew.
     plain = rem.encoder(network)
     again = ConstellationModel(plain.input, plain.output)
-    again.compile(keras.optimizers.SGD(0.0), template_size=5)
+    again.compile(keras.optimizers.SGD(0.0))
     again.fit(images, labels, verbose=0)
     drawn, meant = (
         np.reshape(each.decoder.pictures, (-1, 2)).T
@@ -92,14 +92,23 @@ def test_types_become_parts_that_no_label_names():
     assert np.diag(np.corrcoef(drawn, meant)[:2, 2:]).min() > 0.6
 
 
+def test_places_are_those_of_the_convolutions():
+    settings = {"filters": (8, 8), "kernel_size": 3, "strides": (2, 2)}
+    network = constellation_capsnet((32, 32, 1), 5, 7, **settings)
+    for name in ("part_caps", "class_caps"):
+        layer = network.get_layer(name)
+        assert (layer.stride, layer.offset) == (4.0, (3.0, 3.0))
+    assert network.decoder.size == 21  # as the window of five places
+
+
 def test_outputs_are_what_is_trained():
     network = SMALL()
-    network.compile(template_size=3)
     training = network.learner()
     images = np.zeros((2, 12, 12, 1), "float32")
     shapes = {k: tuple(v.shape) for k, v in training(images).items()}
     assert shapes == {
         "lengths": (2, 3),
+        "features": (2, 6, 6, 4),
         "presence": (2, 6, 6, 4),
         "evidence": (2, 3),
         "reconstruction": (2, 12, 12, 1),
@@ -158,12 +167,12 @@ def test_a_type_moves_to_where_it_is_found():
     cells = np.full((64, 2), 4)
     active[:, 1, 6, 0] = 1.0  # type 0 is 3 cells above, 2 to the right
     active[:, 5, 2, 1] = 1.0
-    schedule._move(Found(active, cells, labels))
+    schedule._move(Occurrences(active, cells, labels))
     moved = [[[-6, 4]] * 2, [[2, -4]] * 2]
     assert_close(np.asarray(layer.shifts), moved, atol=1e-4)
     half = active * [1, 0]  # and nothing: a class keeps the slots that it had
     for seen, kept in ((half, [1, 0]), (0 * half, [1, 0]), (active, [1, 1])):
-        schedule._keep_slots(Found(seen, cells, labels))
+        schedule._keep_slots(Occurrences(seen, cells, labels))
         np.testing.assert_array_equal(layer.slots, np.outer(kept, [1, 1]))
 
 
@@ -172,9 +181,10 @@ def test_a_type_moves_to_where_it_is_found():
 constellation_capsnet((8, 8, 1), 3)
     at least 10 rows
 constellation_capsnet((32, 32, 1), 3, 300)
-    `part_types` must not exceed the places
+    `num_types` must not exceed the places
 constellation_capsnet((32, 32, 1), 3, filters=())
-    `filters` must not be empty
+constellation_capsnet((32, 32, 1), 5, 7, strides=(2,))
+    `filters` must not be empty, and `strides` as many
 model_of(tiny_capsnet())
     must have one `PartCaps`
 begun(tiny_capsnet(), None, [])
@@ -201,46 +211,21 @@ def test_training_without_an_active_type_says_so(capsys):
     assert "No type of part is active" in capsys.readouterr().out
 
 
-def test_a_class_of_few_parts_needs_no_more():
-    draw = np.random.default_rng(0)
-    settings = {"filters": (8, 8), "kernel_size": 3, "strides": (2, 2)}
-    every = constellation_capsnet((32, 32, 1), 5, 7, **settings)
-    few = constellation_capsnet((32, 32, 1), 5, 7, parts=2, **settings)
-    layer = every.get_layer("class_caps")
-    assert (layer.stride, layer.offset) == (4.0, (3.0, 3.0))
-    slots = np.zeros((7, 5))
-    for j in range(5):
-        slots[draw.permutation(7)[: 1 + j % 2], j] = 1.0
-    layer.slots.assign(slots)
-    layer.blueprint.assign(draw.normal(0.0, 0.1, (7, 5, 2)))
-    layer.log_width.assign(2.0)
-    few.set_weights(every.get_weights())
-    images = draw.uniform(size=(3, 32, 32, 1)).astype("float32")
-    expected, found = (
-        tfcaps.rem.trees(model, images) for model in (every, few)
-    )
-    assert expected.couplings.max() > 0.01
-    for name in ("couplings", "lengths"):
-        assert_close(getattr(found, name), getattr(expected, name), atol=1e-6)
-    with pytest.raises(ValueError, match="`strides` as many"):
-        constellation_capsnet((32, 32, 1), 5, 7, strides=(2,))
-
-
 def on_pictures(**settings):
     """Returns one on a backbone that passes on images of four places."""
     features = keras.layers.AveragePooling2D(4, data_format="channels_last")
     images = keras.Input((32, 32, 3))
     backbone = keras.Model(images, features(images))
-    return models.backbone_constellation_capsnet(backbone, 2, **settings)
+    return constellation_capsnet(None, 2, backbone=backbone, **settings)
 
 
 def test_types_are_of_one_class_each():
-    slots = on_pictures(part_types=5).get_layer("class_caps").slots
+    slots = on_pictures(num_types=5).get_layer("class_caps").slots
     np.testing.assert_array_equal(
         ops.convert_to_numpy(slots), [[1, 0], [0, 1], [1, 0], [0, 1], [1, 0]]
     )
     with pytest.raises(ValueError, match="at least as many as the classes, 2"):
-        on_pictures(part_types=1)
+        on_pictures(num_types=1)
 
 
 @pytest.mark.slow
@@ -251,10 +236,10 @@ def test_its_trees_show_what_tells_the_classes(rng):
     places = 4 * rng.integers(1, 7, (64, 2))
     for image, label, (y, x) in zip(images, labels, places, strict=True):
         image[y : y + 4, x : x + 4, label] = 1.0  # a red or a green square
-    model = on_pictures(part_types=2)
+    model = on_pictures(num_types=2)
     assert set(model.loss) == {"evidence", "presence"}
     harden = HardenParts(0.35)
-    losses = tfcaps.losses.constellation_losses()
+    losses = constellation_losses()
     del losses["reconstruction"]
     fit(model, images, labels, 0.1, 20, [harden], loss=losses)
     trees = rem.trees(model, images)

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from tfcaps.losses.reconstruction import ReconstructionLoss
-from tfcaps.ops import Tensor, as_float32, class_targets
+from tfcaps.ops import Tensor, as_float32, check_not_negative, class_targets
 
 # Added to what has a logarithm.
 _LEAST = 1e-30
@@ -18,7 +18,7 @@ def constellation_losses(
     ambiguity: float = 0.02,
     reconstruction: float = 0.1,
 ) -> dict[str, keras.losses.Loss]:
-    """Returns the losses of the outputs of `tfcaps.models.with_templates`.
+    """Returns the losses of a `tfcaps.parts.ConstellationModel`.
 
     Args:
         generative: Float. See `EvidenceLoss`. Defaults to `0.2`.
@@ -47,15 +47,11 @@ class EvidenceLoss(keras.losses.Loss):
 
     Args:
         generative: Float. Weight of the second term. Defaults to `0.2`.
-        reduction: Reduction over the batch. Defaults to
-            `"sum_over_batch_size"`.
-        name: String. Defaults to `"evidence_loss"`.
-        **kwargs: Arguments of `keras.losses.Loss`.
+        **kwargs: `reduction`, `name` and `dtype` of `keras.losses.Loss`.
 
     Call arguments:
         y_true: Class indices `[b]`, or targets `[b, j]` that sum to 1.
-        y_pred: Evidence `[b, j]`, the output `evidence` of
-            `tfcaps.models.with_templates`.
+        y_pred: Evidence `[b, j]`.
 
     Raises:
         ValueError: If `generative` is negative, or the shapes do not fit.
@@ -70,13 +66,10 @@ class EvidenceLoss(keras.losses.Loss):
     def __init__(
         self,
         generative: float = 0.2,
-        *,
-        reduction: str | None = "sum_over_batch_size",
-        name: str = "evidence_loss",
         **kwargs: Any,
     ):
-        _check_weights(generative=generative)
-        super().__init__(reduction=reduction, name=name, **kwargs)
+        check_not_negative(generative=generative)
+        super().__init__(**kwargs)
         self.generative = generative
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
@@ -103,15 +96,11 @@ class PresenceLoss(keras.losses.Loss):
     Args:
         sparsity: Float. Weight of the first term. Defaults to `0.02`.
         ambiguity: Float. Weight of the second term. Defaults to `0.02`.
-        reduction: Reduction over the batch. Defaults to
-            `"sum_over_batch_size"`.
-        name: String. Defaults to `"presence_loss"`.
-        **kwargs: Arguments of `keras.losses.Loss`.
+        **kwargs: `reduction`, `name` and `dtype` of `keras.losses.Loss`.
 
     Call arguments:
         y_true: Anything with a row for each image.
-        y_pred: Presence `[b, h, w, t + 1]`, nothing last, the output `presence`
-            of `tfcaps.models.with_templates`.
+        y_pred: Presence `[b, h, w, t + 1]`, nothing last.
 
     Raises:
         ValueError: If a weight is negative.
@@ -127,13 +116,10 @@ class PresenceLoss(keras.losses.Loss):
         self,
         sparsity: float = 0.02,
         ambiguity: float = 0.02,
-        *,
-        reduction: str | None = "sum_over_batch_size",
-        name: str = "presence_loss",
         **kwargs: Any,
     ):
-        _check_weights(sparsity=sparsity, ambiguity=ambiguity)
-        super().__init__(reduction=reduction, name=name, **kwargs)
+        check_not_negative(sparsity=sparsity, ambiguity=ambiguity)
+        super().__init__(**kwargs)
         self.sparsity = sparsity
         self.ambiguity = ambiguity
 
@@ -160,22 +146,14 @@ class CellLoss(keras.losses.Loss):
 
         loss = -N / K * sum of log a_t over known places, of their type t
 
-    Where parts may cross, each type is there or not by itself, and the sum is
-    that of `log a_t` or `log(1 - a_t)` over known types of places.
-
     Args:
-        reduction: Reduction over the batch. Defaults to
-            `"sum_over_batch_size"`.
-        name: String. Defaults to `"cell_loss"`.
-        **kwargs: Arguments of `keras.losses.Loss`.
+        **kwargs: `reduction`, `name` and `dtype` of `keras.losses.Loss`.
 
     Call arguments:
         y_true: The type at each place `[b, h, w]`, ints: `t` for nothing, -1
             where it is not known. Or shares `[b, h, w, t + 1]`, nothing last,
-            of which those of an unknown place are all 0. Or, for parts that
-            may cross, `[b, h, w, t]`: 1, 0, or -1 where it is not known.
-        y_pred: Presence `[b, h, w, t + 1]`, nothing last, the output `presence`
-            of `tfcaps.parts.ConstellationModel.learner`.
+            of which those of an unknown place are all 0.
+        y_pred: Presence `[b, h, w, t + 1]`, nothing last.
 
     Raises:
         ValueError: If the shapes do not fit.
@@ -187,49 +165,23 @@ class CellLoss(keras.losses.Loss):
     1.386
     """
 
-    def __init__(
-        self,
-        *,
-        reduction: str | None = "sum_over_batch_size",
-        name: str = "cell_loss",
-        **kwargs: Any,
-    ):
-        super().__init__(reduction=reduction, name=name, **kwargs)
+    def __init__(self, **kwargs: Any):
+        super().__init__(**kwargs)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         presence = as_float32(y_pred)
-        told = ops.convert_to_tensor(y_true)
-        count = int(presence.shape[-1])
-        shape = tuple(told.shape)
+        targets = ops.convert_to_tensor(y_true)
+        count, shape = int(presence.shape[-1]), tuple(targets.shape)
         if len(shape) == 3:
-            told = ops.one_hot(ops.cast(told, "int32"), count, dtype="float32")
-        elif len(shape) != 4 or shape[-1] not in (count, count - 1):
+            targets = ops.one_hot(ops.cast(targets, "int32"), count)
+        elif len(shape) != 4 or shape[-1] != count:
             raise ValueError(
-                "Targets must be types [b, h, w], or [b, h, w, t + 1] or [b, h,"
-                f" w, t] for presence {tuple(presence.shape)}. Received: "
-                f"targets {shape}."
+                "Targets must be types [b, h, w] or shares [b, h, w, t + 1] for"
+                f" presence {tuple(presence.shape)}. Received: targets {shape}."
             )
-        told = ops.cast(told, "float32")
-        if told.shape[-1] == count:
-            known = ops.cast(ops.sum(told, axis=-1) > 0, "float32")
-            # Keras' own has no gradient where a share is below 1e-7.
-            costs = -ops.sum(told * ops.log(presence + _LEAST), axis=-1)
-        else:
-            known = ops.cast(told >= 0, "float32")
-            there, _ = ops.split(presence, [count - 1], axis=-1)
-            there = ops.clip(there, 1e-6, 1.0 - 1e-6)
-            costs = ops.where(
-                told > 0, -ops.log(there), -ops.log(1.0 - there) * known
-            )
-        axes = tuple(range(1, len(known.shape)))
-        share = ops.mean(known, axis=axes)
-        total = ops.sum(costs, axis=axes)
-        return total / ops.maximum(share, 1e-6)  # of none it is 0
-
-
-def _check_weights(**weights: float) -> None:
-    for name, value in weights.items():
-        if value < 0:
-            raise ValueError(
-                f"`{name}` must not be negative. Received: {name}={value}."
-            )
+        targets = ops.cast(targets, "float32")
+        known = ops.cast(ops.sum(targets, axis=-1) > 0, "float32")
+        # Keras' own has no gradient where a share is below 1e-7.
+        costs = -ops.sum(targets * ops.log(presence + _LEAST), axis=(1, 2, 3))
+        share = ops.mean(known, axis=(1, 2))
+        return costs / ops.maximum(share, 1e-6)  # of none it is 0

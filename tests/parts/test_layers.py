@@ -5,21 +5,13 @@ from functools import partial
 import numpy as np
 import pytest
 
-from tests import reference
 from tests.backends import compiled
 from tests.gradients import value_and_gradients
 from tests.networks import built
 from tests.registry import ALL
 from tests.tolerance import assert_all_close, assert_close
-from tfcaps.layers import (
-    ClassCaps,
-    ConstellationCaps,
-    PartCaps,
-    TemplateDecoder,
-)
-from tfcaps.routing import MeanShiftRouting
+from tfcaps.parts import ConstellationCaps, PartCaps, TemplateDecoder
 from tfcaps.routing.loop import unrolled
-from tfcaps.routing.votes import Votes
 
 
 def outputs_for(presence, **settings):
@@ -51,17 +43,6 @@ def test_only_the_strongest_of_a_window_stays_active():
     expected = np.zeros((7, 7, 2))
     expected[3, 3, 0], expected[6, 0, 1] = 0.9, 0.3
     assert_close(active, expected)
-
-
-def test_parts_that_may_cross_compete_within_their_type():
-    presence = np.full((7, 7, 3), 1e-3)
-    presence[..., -1] = 1.0
-    presence[3, 3] = [9.0, 4.0, 1.0]  # both types, each more than nothing
-    presence[3, 4] = [1.0, 9.0, 1.0]
-    poses, (active,) = outputs_for(presence, window=3, exclusive=False)
-    assert_close(active[3, 3], [0.9, 0.0])
-    assert_close(active[3, 4], [0.0, 0.9])
-    assert poses[0, 3, 3, 0, 1] < 3.2 < 3.4 < poses[0, 3, 3, 1, 1]
 
 
 def test_of_parts_that_are_certain_one_wins():
@@ -101,18 +82,6 @@ def test_training_is_soft_until_it_is_hard(rng):
     assert_close(hard, at_inference)
 
 
-@pytest.mark.parametrize("training", [False, True])
-def test_per_type_the_strongest_place_of_each_type_stays(rng, training):
-    features = rng.normal(size=(2, 6, 5, 3)).astype("float32")
-    layer = PartCaps(4, 11, per_type=True)
-    _, active, presence = layer(
-        features, return_presence=True, training=training
-    )
-    types = np.asarray(presence)[..., :-1]
-    most = types.max(axis=(1, 2), keepdims=True)
-    assert_close(active, np.where(types == most, types, 0.0))
-
-
 ROWS, COLUMNS, TYPES, CLASSES = 8, 9, 2, 3
 SHAPE = (None, ROWS, COLUMNS, TYPES, 2)
 
@@ -134,63 +103,135 @@ def constellation(**settings):
 SLOTS = np.array([[1, 1, 0], [1, 0, 1], [1, 0, 0], [0, 1, 1]], "float32")
 
 
-@pytest.mark.parametrize("several", [False, True])
-@pytest.mark.parametrize("most", [None, 3])
-@pytest.mark.parametrize("instances", [1, 2])
-def test_layer_equals_the_reference(instances, most, several, parts):
+def reference(layer, places, active, grid):
+    """Returns poses, activations, evidence and couplings by loops.
+
+    Args:
+        layer: A layer of three classes.
+        places: Places `[b, i, 2]` of the children, types last to vary.
+        active: Their activations `[b, i]`.
+        grid: The centres `[i, 2]` of their cells.
+    """
+    shifts, there, batch = np.asarray(layer.shifts), np.asarray(layer.slots), 2
+    children, slots = active.shape[1], len(there)
+    types = slots // layer.max_of_type
+    # Each child may be each of the parts of its type.
+    child, slot = np.nonzero(
+        np.arange(children)[:, None] % types == np.arange(slots) % types
+    )
+    of_slot = (slot == np.arange(slots)[:, None]).astype(float)  # [s, k]
+    epsilon, width = layer.epsilon, np.exp(layer.log_width)
+    # An eighth of the places on each side is left out.
+    anchors = grid.reshape(ROWS, COLUMNS, types, 2)[1:-1, 1:-1, 0]
+    anchors = anchors.reshape(-1, 2)
+
+    def ratio(mass):
+        share = epsilon + (1.0 - epsilon) * np.minimum(mass, 1.0)
+        return np.log(share) - 0.5 * np.log(epsilon)
+
+    def near(votes, place):
+        apart = np.sum((votes - place) ** 2, axis=-1)
+        return np.exp(-apart / (2.0 * width**2))
+
+    poses, total = np.zeros((batch, CLASSES, 2)), np.zeros((batch, CLASSES))
+    found = np.zeros((batch, len(child), CLASSES))
+    votes = places[:, child, None] - shifts[slot]  # [b, k, j, 2]
+
+    def mean_of(weights, b, j):
+        if weights.sum() <= 0.1:
+            return poses[b, j]
+        return weights @ votes[b, :, j] / weights.sum()
+
+    for b, j in np.ndindex(batch, CLASSES):
+        wanted = grid[child] - shifts[slot, j]
+        mass = [
+            of_slot @ (active[b, child] * near(wanted, place))
+            for place in anchors
+        ]
+        logs = ratio(np.array(mass)) @ there[:, j]
+        total[b, j] = np.log(np.sum(np.exp(logs)))
+        poses[b, j] = anchors[np.argmax(logs)]
+        for step in range(3):
+            amounts = active[b, child] * near(votes[b, :, j], poses[b, j])
+            amounts = amounts * there[slot, j]
+            if layer.shared:
+                amounts *= amounts / ((of_slot @ amounts) @ of_slot + 1e-9)
+            if step < 2:
+                poses[b, j] = mean_of(amounts, b, j)
+        found[b, :, j] = amounts
+    belongs = 1.2 * found / (found + 0.2)
+    shares = np.exp(total) / np.exp(total).sum(axis=-1, keepdims=True)
+    couplings = shares[:, None] * belongs
+    for b, j in np.ndindex(batch, CLASSES):
+        poses[b, j] = mean_of(couplings[b, :, j], b, j)
+    complete = np.sum(there * ratio(of_slot @ couplings), axis=1)
+    most = max(there.sum(axis=0).max(), 1.0)
+    active = np.clip(0.5 - complete / (most * np.log(epsilon)), 0.0, 1.0)
+    of_child = (child == np.arange(children)[:, None]).astype(float)
+    shown = np.minimum(of_child @ couplings, 1.0)
+    best = np.eye(CLASSES)[active.argmax(axis=-1)]
+    decided = np.minimum(of_child @ (belongs * best[:, None]), 1.0)
+    return poses, active, total, shown, decided
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"max_parts": 3},
+        {"max_of_type": 2},
+        {"max_of_type": 2, "max_parts": 3},
+        {"shared": False},
+    ],
+    ids=str,
+)
+def test_layer_equals_the_reference(settings, parts, rng):
     places, active, grid = parts
-    routing = MeanShiftRouting(several=several)
-    layer = constellation(
-        routing=routing, spread=4.0, instances=instances, parts=most
-    )
-    once = [1.0] * TYPES + [0.0] * TYPES * (instances - 1)  # at first
-    assert np.asarray(layer.slots).T.tolist() == [once] * CLASSES
-    layer.slots.assign(SLOTS[: instances * TYPES])
+    layer = constellation(**settings)
+    count = int(layer.slots.shape[0])
+    first = np.arange(count)[:, None] < TYPES
+    if not layer.shared:  # type 0 is of class 0, and type 1 of class 1
+        first = np.eye(count, CLASSES) > 0
+    first = np.broadcast_to(first, (count, CLASSES))
+    np.testing.assert_array_equal(np.asarray(layer.slots), first)
+    layer.slots.assign(SLOTS[:count])
+    layer.blueprint.assign(rng.normal(0.0, 0.2, layer.blueprint.shape))
     found = layer(places, active, **ALL, return_evidence=True, training=True)
-    decided = np.asarray(layer(places, active, return_couplings=True)[1])
-    # Each child once more for each instance of its type, of types of their own.
-    places = np.tile(places, (1, 1, 1, instances, 1))
-    active = np.tile(active, instances)
-    shifts = np.asarray(layer.shifts)
-    votes = (places[..., None, :] - shifts).reshape(2, -1, CLASSES, 2)
-    scanned = (grid[:, :, None, None] - shifts).reshape(1, -1, CLASSES, 2)
-    *expected, every, logs = reference.mean_shift(
-        layer.routing,
-        votes,
-        active.reshape(2, -1),
-        np.asarray(layer.slots),
-        # An eighth of the places on each side is left out.
-        anchors=grid[1:-1, 1:-1].reshape(-1, 2),
-        scanned=np.repeat(scanned, 2, axis=0),
-        instances=instances,
+    shown = layer(places, active, return_couplings=True)[1]
+    cells = np.repeat(grid.reshape(-1, 2), TYPES, axis=0)
+    *expected, decided = reference(
+        layer, places.reshape(2, -1, 2), active.reshape(2, -1), cells
     )
-    every = np.reshape(every, (2, -1, instances, TYPES, CLASSES)).sum(axis=2)
-    every = every.reshape(2, -1, CLASSES)
-    expected += [np.minimum(every, 1.0), logs]
     assert_all_close(found, expected, atol=1e-4)
-    assert np.all(np.count_nonzero(decided, axis=-1) <= 1)
-    if several:
-        return
-    best = np.asarray(found[1]).argmax(axis=-1)
-    shares = np.exp(logs) / np.exp(logs).sum(axis=-1, keepdims=True)
-    every = np.minimum(every / shares[:, None], 1.0)
-    for couplings, of_image, parent in zip(decided, every, best, strict=True):
-        assert_close(couplings[:, parent], of_image[:, parent], atol=1e-3)
-        assert np.count_nonzero(couplings.any(axis=0)) == 1
+    assert_close(shown, decided, atol=1e-3)
+
+
+def test_nothing_takes_the_place_of_a_tree_that_has_all():
+    """Where types are of one class, which has all that are near."""
+    places = 2.0 * np.moveaxis(np.indices((8, 8)), 0, -1)[None, :, :, None]
+    places[0, 3:5, 3:5] = 7.0  # four votes for one place
+    places[0, 5, 3] = 9.0, 7.0  # further away
+    active = np.zeros((1, 8, 8, 1))
+    active[0, 3:5, 3:5] = active[0, 5, 3] = 1.0
+    for shared in (True, False):
+        layer = ConstellationCaps(1, stride=2, shared=shared)
+        layer.build(places.shape)
+        layer.blueprint.assign([[[0.0, 0.0]]])
+        inside = np.asarray(layer(places, active, return_couplings=True)[1])
+        inside = inside.reshape(active.shape) > 0.5
+        left = layer(places, active * ~inside, return_activations=True)[1]
+        assert (float(left[0, 0]) < 0.1) == (not shared)
 
 
 @pytest.mark.parametrize("count", [0, 9, 10])  # an eighth of the places is 9
-@pytest.mark.parametrize("several", [False, True])
-def test_places_of_nothing_change_nothing(several, count, parts, rng):
+def test_places_of_nothing_change_nothing(count, parts, rng):
     places, active, _ = parts
     some = rng.permutation(ROWS * COLUMNS)[:count]
     nothing = np.ones(ROWS * COLUMNS, bool)
     nothing[some] = False
     active[:1, nothing.reshape(ROWS, COLUMNS)] = 0.0
     active[1:, :, 1:] = 0.0
-    layer = constellation(
-        routing=MeanShiftRouting(several=several), instances=2, parts=3
-    )
+    layer = constellation(max_of_type=2, max_parts=3)
     layer.slots.assign(SLOTS)
     found = layer(places, active, **ALL)  # at the few places of something
     with unrolled():
@@ -217,57 +258,9 @@ def test_gradients_at_inference_are_those_of_all_places(parts):
     assert np.abs(found).max() > 0.1
 
 
-@pytest.mark.parametrize("several", [False, True])
-def test_a_child_of_equal_parents_is_in_the_tree_of_one(several):
-    routing = MeanShiftRouting(types=2, several=several)
-    votes = Votes(np.zeros((2, 2, 3, 2), "float32"))
-    active = np.array([[1, 1], [0, 0]], "float32")  # and nothing
-    mode = routing.best_place(votes, active)
-    shared, decided = (
-        np.asarray(routing.trace(votes, mode, active, decided=each).couplings)
-        for each in (False, True)
-    )
-    assert np.all((shared[0] > 0.3) & (shared[0] < 0.4))
-    assert_close(decided[0], [[1, 0, 0]] * 2, atol=0.01)
-    assert_close(decided[1], 0.0)
-
-
-def test_constellations_are_parts_of_constellations(rng):
-    """Two parents are found at once, of which a third layer is made."""
-    places = 2.0 * np.moveaxis(np.indices((16, 16), "float32"), 0, -1)
-    places = np.repeat(places[None, :, :, None], 2, axis=3)
-    active = np.zeros((1, 16, 16, 2), "float32")
-    active[0, 3, 3, 0] = active[0, 3, 5, 1] = 1.0  # 0, then 1 beside it
-    active[0, 11, 9, 0] = active[0, 9, 9, 1] = 1.0  # 1 above 0
-    several = MeanShiftRouting(several=True)
-    layer = ConstellationCaps(3, several, stride=2)
-    layer.build(places.shape)
-    beside, above = [[0, -2], [0, 2]], [[2, 0], [-2, 0]]
-    absent = [[5, 5], [-5, -5]]
-    shifts = np.swapaxes([beside, above, absent], 0, 1)
-    layer.blueprint.assign(shifts / layer.side)
-    poses, found, couplings = layer(places, active, **ALL)
-    assert_close(found[0, :2], [1.0, 1.0], atol=0.04)
-    assert found[0, 2] < 0.5
-    assert_close(poses[0, :2], [[6, 8], [20, 18]], atol=0.1)
-    assert np.sum(np.asarray(couplings) > 0.5) == 4
-    top = ConstellationCaps(2, stride=32)
-    top.build(poses.shape)
-    shifts = np.array([[[-7, -5], [7, 5]], [[7, 5], [-7, -5]], [[0, 0]] * 2])
-    top.blueprint.assign(shifts / top.side)
-    top.slots.assign([[1, 1], [1, 1], [0, 0]])
-    poses, classes, couplings = top(poses, found, **ALL)
-    assert_close(poses[0, 0], [13, 13], atol=0.1)
-    assert classes[0, 0] > 0.95 and classes[0, 1] < 0.5
-    np.testing.assert_array_equal(
-        np.asarray(couplings)[0] > 0.5, [[1, 0], [1, 0], [0, 0]]
-    )
-
-
-def test_it_is_a_class_caps_whose_children_say_where_they_are(parts):
+def test_its_children_say_where_they_are(parts):
     places, active, _ = parts
     layer = constellation()
-    assert isinstance(layer, ClassCaps)
     found = np.asarray(layer.child_places(places))
     np.testing.assert_allclose(found[:, 5], places.reshape(2, -1, 2)[:, 5])
     layer.slots.assign([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
@@ -279,25 +272,16 @@ def test_it_is_a_class_caps_whose_children_say_where_they_are(parts):
 
 
 def test_repulsion_counts_types_of_a_class_that_are_near():
-    layer = constellation(repulsion=0.5, apart=6.0)
+    layer = constellation()
     shifts = np.zeros((TYPES, CLASSES, 2), "float32")
     shifts[1] = [[3.0, 0.0], [0.0, 0.0], [20.0, 0.0]]
     layer.blueprint.assign(shifts / layer.side)
     near = (1 - 9 / 36) ** 2 + 1.0 + 0.0  # class by class, both ways
-    expected = 0.5 * 2 * near / (TYPES * CLASSES)
+    expected = 0.1 * 2 * near / (TYPES * CLASSES)
     np.testing.assert_allclose(layer.losses[0], expected, rtol=1e-5)
     layer.slots.assign([[1.0, 0.0, 1.0], [1.0, 1.0, 1.0]])
-    expected = 0.5 * 2 * (near - 1.0) / (TYPES * CLASSES)
+    expected = 0.1 * 2 * (near - 1.0) / (TYPES * CLASSES)
     np.testing.assert_allclose(layer.losses[0], expected, rtol=1e-5)
-
-
-def test_half_precision_keeps_pixels(parts):
-    places, active, _ = parts
-    layer = constellation(routing=MeanShiftRouting(types=7))
-    assert layer.routing.types == TYPES
-    half = constellation(dtype="mixed_float16")
-    half.set_weights(layer.get_weights())
-    assert_close(half(places, active), layer(places, active), atol=1e-5)
 
 
 @pytest.mark.parametrize("offset", [(0, 0), (1, 0)])
@@ -331,5 +315,23 @@ def test_templates_become_what_is_seen_where_a_type_was_found():
     pictures = np.asarray(decoder.pictures)[:, :, 0, 0]
     assert pictures.argmax() == 4 and pictures[1, 2] > pictures[1, 0] == 0.0
     np.testing.assert_allclose(decoder.templates[..., 1], before[..., 1])
-    with pytest.raises(ValueError, match="`found` must have activations above"):
+    with pytest.raises(ValueError, match="`active` must be above"):
         decoder.adapt(images, 0.1 * found)
+
+
+def test_layers_of_version_0_3_load_if_they_are_of_one_kind():
+    routing = {"types": 5, "steps": 3, "width": 1.5, "epsilon": 0.1}
+    routing |= {"orphan": 0.2, "levels": 11, "levels_mode": "midrise"}
+    config = {"num_capsules": 3, "routing": {"config": routing}, "stride": 2.0}
+    config |= {"spread": 2.0, "apart": 6.0, "instances": 2, "parts": None}
+    layer = ConstellationCaps.from_config(config)
+    assert (layer.width, layer.epsilon, layer.levels) == (1.5, 0.1, 11)
+    assert (layer.max_of_type, layer.max_parts, layer.stride) == (2, None, 2)
+    for name, value in (("several", True), ("exclusive", False), ("steps", 1)):
+        other = {"config": {**routing, name: value}}
+        with pytest.raises(TypeError, match=f"ConstellationCaps: {{'{name}'"):
+            ConstellationCaps.from_config({**config, "routing": other})
+    parts = {"num_types": 2, "power": 4.0, "kernel_initializer": "zeros"}
+    assert PartCaps.from_config(parts).num_types == 2
+    with pytest.raises(TypeError, match="PartCaps: {'per_type'"):
+        PartCaps.from_config({**parts, "per_type": True})

@@ -102,9 +102,8 @@ class TemplateDecoder(keras.layers.Layer):
         return self.templates * _fading(self.size)
 
     def call(self, inputs: Tensor) -> Tensor:
-        found = ops.cast(inputs, "float32")
         drawn = ops.conv_transpose(
-            found,
+            ops.cast(inputs, "float32"),
             ops.cast(self.pictures, "float32"),
             self._step,
             padding="valid",
@@ -116,47 +115,44 @@ class TemplateDecoder(keras.layers.Layer):
         drawn = drawn[:, top : top + rows, left : left + columns]
         return drawn + ops.cast(self.ground, "float32")
 
-    def adapt(self, images: Any, found: Any) -> None:
+    def adapt(self, images: Any, active: Any) -> None:
         """Sets templates to the mean image around the places of their types.
 
         For the further training of a network whose types stand for something.
-        A type that is found nowhere keeps its template. The layer must be
+        A type that is active nowhere keeps its template. The layer must be
         built.
 
         Args:
             images: Array `[n, h, w, c]`, some hundreds.
-            found: Activations `[n, h, w, t]` of the parts found in them.
+            active: Activations `[n, h, w, t]` of the parts found in them.
 
         Raises:
-            ValueError: If no part was found.
+            ValueError: If no part is active.
         """
-        images, found = np.asarray(images, "float32"), np.asarray(found)
-        ground = np.median(images, axis=(0, 1, 2))
-        types = np.where(
-            found.max(axis=-1) > PRESENT, found.argmax(axis=-1), -1
-        )
-        if np.all(types < 0):
+        images, active = np.asarray(images, "float32"), np.asarray(active)
+        is_present = active.max(axis=-1) > PRESENT
+        if not is_present.any():
             raise ValueError(
-                f"`found` must have activations above {PRESENT} in some image."
-                f" Received: at most {found.max():.2g}."
+                f"`active` must be above {PRESENT} in some image. Received: at "
+                f"most {active.max():.2g}."
             )
-        half, fading = self.size // 2, _fading(self.size)
-        padded = np.pad(
-            images - ground, ((0, 0), (half, half), (half, half), (0, 0))
+        ground, half = np.median(images, axis=(0, 1, 2)), self.size // 2
+        sides = (half, half + self._step)  # the last place may be beyond
+        padded = np.pad(images - ground, ((0, 0), sides, sides, (0, 0)))
+        windows = np.lib.stride_tricks.sliding_window_view(
+            padded, (self.size, self.size), axis=(1, 2)
         )
+        down, right = self.offset
+        windows = windows[:, down :: self._step, right :: self._step]
+        windows = windows[:, : active.shape[1], : active.shape[2]]
+        fading = _fading(self.size)[..., 0]
+        # What fades to little cannot be seen there.
+        fading = fading / np.maximum(fading, _LEAST_FADING)
         templates = np.array(ops.convert_to_numpy(self.templates))
-        for t in np.unique(types[types >= 0]):
-            windows = [
-                padded[n, row : row + self.size, column : column + self.size]
-                for n, row, column in np.argwhere(types == t)
-                * (1, self._step, self._step)
-                + (0, *self.offset)
-            ]
-            # What fades to little cannot be seen there.
-            visible = np.maximum(fading[..., 0], _LEAST_FADING)
-            templates[..., t] = (
-                np.mean(windows, axis=0) * fading[..., 0] / visible
-            )
+        types = np.where(is_present, active.argmax(axis=-1), -1)
+        for t in np.unique(types[is_present]):
+            mean = windows[types == t].mean(axis=0)  # [c, size, size]
+            templates[..., t] = np.moveaxis(mean, 0, -1) * fading
         self.templates.assign(templates)
         self.ground.assign(ground)
 
@@ -171,8 +167,6 @@ class TemplateDecoder(keras.layers.Layer):
 
 def _fading(size: int) -> Any:
     """Returns the factors of a template's pixels, `[size, size, 1, 1]`."""
-    away = np.arange(size) - size // 2
-    down, right = np.meshgrid(away, away, indexing="ij")
-    square = (down**2 + right**2) / (size / 4.0) ** 2
-    fading = np.exp(-0.5 * square).astype("float32")
-    return fading.reshape(size, size, 1, 1)
+    away = (np.arange(size) - size // 2) / (size / 4.0)
+    fading = np.exp(-0.5 * (away[:, None] ** 2 + away**2))
+    return fading.astype("float32")[..., None, None]
