@@ -81,7 +81,8 @@ def frame_of(
         fits = 1.0 / (1.0 + apart)
     cost = 1.5 * ops.log(1.0 + apart) + 2.0 * ops.log(wide)
     cost = ops.sum(ops.expand_dims(weights, 1) * cost, -1)
-    best = ops.one_hot(ops.argmin(cost, -1), 2 * count, dtype="float32")
+    number = longest(-cost)
+    best = ops.one_hot(number, 2 * count, dtype="float32")
 
     def chosen(values: Tensor) -> Tensor:
         shape = (-1, 2 * count, *[1] * (len(values.shape) - 2))
@@ -89,7 +90,6 @@ def frame_of(
 
     place = middle - size * origin
     parts = place + size * both
-    number = ops.argmax(best, -1)
     return Frame(
         chosen(place)[:, 0],
         chosen(size)[:, 0, 0],
