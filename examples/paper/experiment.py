@@ -34,6 +34,10 @@ RECIPES: dict[str, dict[str, Any]] = {
     "short": {"epochs": 30, "learning_rate": 1e-3, "pruning": "polynomial"},
     "paper": recipes.TRAINING["paper"],
 }
+# Levels that the paper found, if other than 11; γ-CapsNet has a hidden and a
+# class layer.
+_LEVELS = {"gamma_capsnet": (11, 6), "efficient_conv_capsnet": 21}
+
 # How tables call what is measured of a run -> model, accuracy.
 _SHOWN = {
     "baseline": ("baseline", "accuracy_quantized"),
@@ -155,7 +159,7 @@ def _config(settings: dict[str, Any], recipe: str) -> Config:
     if target is not None:
         of_recipe = {
             "rem": True,
-            "levels": recipes.LEVELS.get(settings["model"], 11),
+            "levels": _LEVELS.get(settings["model"], 11),
             "batch_size": 128,
             **RECIPES[recipe],
         }
