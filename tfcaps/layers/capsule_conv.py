@@ -106,7 +106,7 @@ class CapsuleConv2D(PrimaryCaps):
         if units is None or self.depthwise:
             return None
         read = channels_read(self.conv, input_shapes[0][-1])
-        return units._replace(read=read)
+        return units._replace(read=read, folds=())
 
 
 def _merged(shape: Any) -> tuple[Any, ...]:
