@@ -48,11 +48,11 @@ def train_model(
     folder: RunFolder,
     strategy: Strategy | None,
     *,
-    kept: dict[str, Array] | None = None,
+    cache: dict[str, Array] | None = None,
 ) -> keras.Model | None:
     """Trains a model, or takes it from the folder if that was done before.
 
-    Its name is `"baseline"`, or `"rem"` for pruning and decay; `kept` is as in
+    Its name is `"baseline"`, or `"rem"` for pruning and decay; `cache` is as in
     `features.cache_features`.
 
     Returns:
@@ -72,8 +72,8 @@ def train_model(
     if name == "rem" and config.warm_start and config.baseline:
         start = folder.load_model("baseline")
     with devices.scope(strategy):
-        kept = {} if kept is None else kept
-        setup = prepare(name, data, config, strategy, start, kept)
+        cache = {} if cache is None else cache
+        setup = prepare(name, data, config, strategy, start, cache)
         backup = folder.path / f"backup-{name}"
         epochs, stops, batches = config.epochs, [], setup.batches
         if config.patience is not None:
@@ -126,12 +126,12 @@ def prepare(
     config: Config,
     strategy: Strategy | None,
     start: keras.Model | None = None,
-    kept: dict[str, Array] | None = None,
+    cache: dict[str, Array] | None = None,
 ) -> Setup:
     """Builds and compiles a model in the strategy's scope.
 
     It begins with the weights of the trained network `start`, or draws them;
-    `kept` is as in `features.cache_features`, the rest as in `train_model`.
+    `cache` is as in `features.cache_features`, the rest as in `train_model`.
     """
     # The same weights at the start and the same batches for every model.
     keras.utils.set_random_seed(config.seed)
@@ -141,7 +141,7 @@ def prepare(
         full_model = starting.begin_with(full_model, start)
         # It routes as sharply as that one did in the end.
         config = dataclasses.replace(config, sharpness_start=None)
-    cached = features.cache_features(full_model, data, config, kept)
+    cached = features.cache_features(full_model, data, config, cache)
     model = objectives.with_outputs(cached.head, name, config, cached.data)
     batches = training_batches(
         model,
