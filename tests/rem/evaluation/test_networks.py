@@ -123,7 +123,7 @@ def test_network_that_ends_in_conv_caps_shows_couplings_but_has_no_trees():
         (lambda: rem.explanation(model), children_differ),
         (lambda: rem.faithfulness(model, data), children_differ),
         (lambda: rem.trees(model, data), "Trees need class capsules"),
-        (lambda: rem.receptive_fields(model), "is a ConvCaps. Receptive field"),
+        (lambda: rem.receptive_fields(model), "Received: ConvCaps"),
         (
             lambda: rem.add_couplings(model, counterfactual=True),
             "ends in a ConvCaps",

@@ -30,7 +30,6 @@ Shares = dict[str, float]
 
 # Images for which random and active children are silenced, and shifted images.
 _CONTROLS, SHIFTED = 400, 256
-_AT_ONCE = 256  # images in a batch
 # Images whose saliency maps are compared.
 _MAPS = 100
 # Activations that differ less are the same but for rounding.
@@ -240,25 +239,15 @@ def faithfulness(
     every, some = np.arange(len(images)), _evenly(len(images), _CONTROLS)
     drawn = np.repeat(some, draws)
     random, other, longest = _other_children(trees, some, draws)
-    children = silencer.children(images, batch_size)
-    # Means in float64, whose result no batch size changes.
-    means = [
-        x.mean(axis=0, dtype="float64").astype("float32") for x in children
-    ]
+    silencer.take(images, batch_size)
     total = 4 * len(every) + (6 * draws + 2) * len(some)
     bar = keras.utils.Progbar(total, verbose=verbose, unit_name="routing")
-    step = max(batch_size, silencer.most_rows)
     shares: dict[str, Shares] = collections.defaultdict(dict)
 
     def without(name: str, rows: Array, silenced: Array, which: str) -> None:
         """Adds what becomes of the answers to some images."""
-        values = means if name == "mean" else None
-        parts = []
-        for part in parts_of(len(rows), step):
-            some = [x[rows[part]] for x in children]
-            parts.append(silencer.silence(some, silenced[part], values))
-            bar.add(len(parts[-1]))
-        lengths, classes = np.concatenate(parts), trees.predicted[rows]
+        at_mean, classes = name == "mean", trees.predicted[rows]
+        lengths = silencer.lengths(rows, silenced, at_mean=at_mean, bar=bar)
         changes = lengths.argmax(axis=-1) != classes
         if which.startswith("sufficiency"):
             shares[which][name] = float(np.mean(~changes))
@@ -339,15 +328,15 @@ def tree_lengths(
     Raises:
         ValueError: If there is not one tree for each image, or as in `trees`.
     """
-    images = trees.match(images)
+    images, every = trees.match(images), np.arange(len(trees))
     silencer = Silencer(model)
-    lengths = np.repeat(trees.lengths[:, np.newaxis], 3, axis=1)
-    for part in parts_of(len(images), _AT_ONCE):
-        children = silencer.children(images[part], _AT_ONCE)
-        inside = trees.in_tree[part]
-        lengths[part, 1] = silencer.silence(children, inside)
-        lengths[part, 2] = silencer.silence(children, ~inside)
-    return lengths
+    silencer.take(images)
+    lengths = [
+        trees.lengths,
+        silencer.lengths(every, trees.in_tree),
+        silencer.lengths(every, ~trees.in_tree),
+    ]
+    return np.stack(lengths, axis=1)
 
 
 def _evenly(count: int, most: int) -> Array:

@@ -144,7 +144,7 @@ class NamedParts(Result):
 
     @property
     def failures(self) -> list[str]:
-        """Why the trees do not name parts, as far as that is known.
+        """Why the trees do not name parts, by what is known.
 
         Some of `"no leaf"`, `"one type"`, `"information"`, `"one kind"` and
         `"found"`: the NMI is too low, or too few parts are found once.

@@ -215,21 +215,11 @@ def pixel_faithfulness(
     pixels = _Pixels(silencer.model, images, windows, batch_size)
     total = len(_FILLS) * (3 * len(asked) + 6 * len(images))
     pixels.bar = keras.utils.Progbar(total, verbose=verbose, unit_name="image")
-    children = silencer.children(images, batch_size)
-    step = max(batch_size, silencer.most_rows)
-
-    def lengths_without(rows: Array, silenced: Array) -> Array:
-        """Returns lengths of images without some of their children."""
-        lengths = [np.zeros((0, trees.lengths.shape[1]))]
-        for part in parts_of(len(rows), step):
-            some = [x[rows[part]] for x in children]
-            lengths.append(silencer.silence(some, silenced[part]))
-        return np.concatenate(lengths)
-
+    silencer.take(images, batch_size)
     image, child = asked.T
     under = trees.in_tree[image] & windows.under(image, child)
-    stated = pixels.falls(image, lengths_without(image, under))
-    silenced = lengths_without(np.arange(len(images)), trees.in_tree)
+    stated = pixels.falls(image, silencer.lengths(image, under))
+    silenced = silencer.lengths(np.arange(len(images)), trees.in_tree)
     shares: dict[str, Any] = collections.defaultdict(dict)
     for fill in _FILLS:
         for name, value in _of_leaves(pixels, asked, stated, fill).items():

@@ -26,12 +26,8 @@ _EAGER_STEPS = 4
 class Silencer:
     """Runs a network once up to the children, and routes these repeatedly.
 
-    `children` are the inputs of the layer, a list of arrays: poses,
-    activations if they are an input, and other tensors from below.
-
     Attributes:
         model: The network from images to lengths.
-        most_rows: Int. Rows that may be routed in a step.
     """
 
     def __init__(self, model: keras.Model):
@@ -49,37 +45,60 @@ class Silencer:
         self._lengths = keras.Model(above.inputs, lengths)
         self._steps = 0
         numbers = children * parents * int(call.poses.shape[-1])
-        self.most_rows = max(1, min(_MOST_ROWS, _VOTES_PER_STEP // numbers))
+        self._rows = max(1, min(_MOST_ROWS, _VOTES_PER_STEP // numbers))
 
-    def children(self, images: Array, batch_size: int) -> list[Array]:
-        """Returns what the routed layers take of images, see the class."""
+    def take(self, images: Array, batch_size: int = 256) -> None:
+        """Keeps what the routed layer takes of images, and its means."""
         parts = [
             keras.tree.flatten(predict(self._below, images[part]))
             for part in parts_of(len(images), batch_size)
         ]
-        each = zip(*parts, strict=True)
-        return [np.concatenate(arrays).astype("float32") for arrays in each]
+        # Poses, activations if they are an input, and others from below.
+        self._children = [
+            np.concatenate(arrays).astype("float32")
+            for arrays in zip(*parts, strict=True)
+        ]
+        # In float64, whose result no batch size changes.
+        self._means = [
+            x.mean(axis=0, dtype="float64").astype("float32")
+            for x in self._children
+        ]
+        self._rows = max(batch_size, self._rows)
 
-    def silence(
+    def lengths(
         self,
-        children: list[Array],
+        rows: Array,
         silenced: Array,
-        values: list[Array] | None = None,
+        *,
+        at_mean: bool = False,
+        bar: Any = None,
     ) -> Array:
-        """Returns the lengths `[b, j]` without the silenced children `[b, i]`.
+        """Returns the lengths of images without some of their children.
 
-        They get `values`, which are the same for all images, or 0.
+        Args:
+            rows: Which of the images, `[b]`.
+            silenced: Which children, bool `[b, i]`.
+            at_mean: Bool. They get their means over the images, and not 0.
+            bar: Shows the progress. Defaults to `None`.
+
+        Returns:
+            Array `[b, j]`, float32.
         """
-        self._steps += 1
-        if self._steps == _EAGER_STEPS and keras.backend.backend() != "jax":
-            self._lengths.compile(jit_compile=False)
-        silenced = np.reshape(silenced, (-1, *self._shape[1:-1]))
-        replaced = list(children)
-        for k in range(1 + self._has_activations):
-            value = 0.0 if values is None else values[k]
-            where = silenced[..., None] if k == 0 else silenced
-            replaced[k] = np.where(where, value, children[k]).astype("float32")
-        return np.asarray(predict(self._lengths, replaced), "float32")
+        found = [np.zeros((0, self._lengths.output.shape[-1]), "float32")]
+        for part in parts_of(len(rows), self._rows):
+            self._steps += 1
+            if self._steps == _EAGER_STEPS and keras.backend.backend() != "jax":
+                self._lengths.compile(jit_compile=False)
+            where = np.reshape(silenced[part], (-1, *self._shape[1:-1]))
+            children = [x[rows[part]] for x in self._children]
+            for k in range(1 + self._has_activations):
+                value = self._means[k] if at_mean else np.float32(0.0)
+                each = where[..., None] if k == 0 else where
+                children[k] = np.where(each, value, children[k])
+            found.append(np.asarray(predict(self._lengths, children)))
+            if bar is not None:
+                bar.add(len(found[-1]))
+        return np.concatenate(found).astype("float32")
 
 
 def images_and_trees(
