@@ -70,7 +70,7 @@ def train_model(
         devices.wait()
         return model
     if models.network(config.model).loss == "plan":
-        model = estimated(name, data, folder, {} if kept is None else kept)
+        model = estimated(name, data, folder, {} if cache is None else cache)
         folder.save_model(name, model)
         return model
     start = None
@@ -126,11 +126,11 @@ def train_model(
 
 
 def estimated(
-    name: str, data: Data, folder: RunFolder, kept: dict[str, Array]
+    name: str, data: Data, folder: RunFolder, cache: dict[str, Array]
 ) -> keras.Model:
     """Returns a network that its own `fit` estimates, in one epoch.
 
-    `kept` are the features of test images, as in `features.cache_features`.
+    `cache` has the features of test images, as in `features.cache_features`.
     """
     config = folder.config
     if devices.num_processes() > 1:
@@ -146,14 +146,14 @@ def estimated(
         raise UserError(f"{config.model} cannot be trained: {error}") from error
     for key, value in model.report.items():
         print(f"{key.replace('_', ' ')}: {value}")
-    if not kept:
+    if not cache:
         none = data.train.take(np.zeros(0, int))
-        kept |= features.computed(
+        cache |= features.computed(
             graphs.split(model, features.backbone_of(model))[0],
             {"train": none, "validation": none, "test": data.test},
             config.batch_size,
         )
-    cached = features.cache_features(model, data, config, kept)
+    cached = features.cache_features(model, data, config, cache)
     measure = Measure(name, cached.head, cached.data.test, 1, folder)
     measure.set_model(model)
     measure.seconds = [history.history["seconds"][0]]
