@@ -156,8 +156,8 @@ def estimated(
     cached = features.cache_features(model, data, config, cache)
     measure = Measure(name, cached.head, cached.data.test, 1, folder)
     measure.set_model(model)
-    measure.seconds = [history.history["seconds"][0]]
     measure.on_train_begin()
+    measure.seconds = history.history["seconds"]
     measure.on_epoch_end(0, {"accuracy": model.report["accuracy"]})
     return model
 
