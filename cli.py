@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import importlib
 import importlib.util
 import io
 import json
@@ -101,21 +102,26 @@ def run_command(
 
 def run_loading(
     parser: Parser,
-    load: Callable[[], Callable[[argparse.Namespace], None]],
+    command: Callable[[argparse.Namespace], None],
     check: Callable[[argparse.Namespace], None] = lambda options: None,
     argv: Sequence[str] | None = None,
+    *,
+    modules: Sequence[str] = (),
+    backend: str | None = None,
 ) -> int:
-    """Runs a command of which `load` imports what takes seconds.
+    """Runs a command that needs a backend, and modules, which take seconds.
 
-    Wrong flags and `check` are answered before. While it loads, Ctrl-C ends the
-    process without a word: imports would answer it with a long traceback, or
-    overhear it.
+    Wrong flags and `check` are answered before. While they load, Ctrl-C ends
+    the process without a word: imports would answer it with a long traceback,
+    or overhear it.
     """
 
     def loaded(options: argparse.Namespace) -> None:
         check(options)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        command = load()
+        start_quietly(backend)
+        for module in modules:
+            importlib.import_module(module)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         command(options)
 
@@ -164,9 +170,8 @@ def progress() -> int:
 def start_quietly(backend: str | None = None) -> None:
     """Imports TensorFlow, where it is the backend, before anything else does.
 
-    TensorFlow 2.21 writes notes at start-up before its log level counts. On
-    processors without AVX-512 it leaves oneDNN off, unless it is told to use
-    it. A backend of Keras may be given in place of the one that is set.
+    TensorFlow 2.21 writes notes at start-up before its log level counts, and on
+    processors without AVX-512 it leaves oneDNN off unless told otherwise.
     """
     if backend is not None:
         os.environ["KERAS_BACKEND"] = backend

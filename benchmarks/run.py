@@ -13,7 +13,7 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ if __name__ == "__main__":
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 
 from benchmarks.measure import Settings, machine, origin, table_of_rows
-from cli import Parser, UserError, at_least_one, run_loading, start_quietly
+from cli import Parser, UserError, at_least_one, run_loading
 
 ROOT = Path(__file__).resolve().parents[1]
 # By module and function.
@@ -113,12 +113,7 @@ def page(parts: Mapping[str, Any]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
-    return run_loading(make_parser(), _load, argv=argv)
-
-
-def _load() -> Callable[[argparse.Namespace], None]:
-    start_quietly()
-    return run
+    return run_loading(make_parser(), run, argv=argv)
 
 
 if __name__ == "__main__":

@@ -109,16 +109,9 @@ def fit_known(
     batch: int,
     epochs: int,
 ) -> None:
-    """Trains a network of parts of which it is known what is where.
+    """Trains a `constellation_capsnet` of which it is known what is where.
 
-    Args:
-        network: What `tfcaps.models.constellation_capsnet` returns.
-        images: Array `[n, h, w, c]`.
-        labels: Their classes `[n]`.
-        cells: The type at each place, see `tfcaps.parts.CellLoss`.
-        rate: The learning rate, which falls to 0.
-        batch: Images of a step.
-        epochs: Passes over the images.
+    `cells` have the type at each place, see `tfcaps.parts.CellLoss`.
     """
     import keras
 
@@ -145,13 +138,10 @@ def percent_right(lengths: Any, labels: Any) -> float:
 def named_parts(
     trees: Any, masks: Any, type_kinds: Any = None, by_chance: bool = False
 ) -> Any:
-    """Returns how trees name the parts of images, see `rem.named_parts`.
+    """Returns how trees name the parts of the first images.
 
-    Args:
-        trees: The trees of the first images.
-        masks: Masks of the images.
-        type_kinds: The kind by which each type is called.
-        by_chance: Bool. Shuffle the kinds of all parts.
+    `type_kinds` are the kinds by which types are called, see `rem.named_parts`.
+    By chance the kinds of all parts are shuffled.
     """
     from tfcaps import rem
 

@@ -7,14 +7,14 @@ python export/check.py served/dr_capsnet/1
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from cli import Parser, UserError, check_installed, run_loading, start_quietly
+from cli import Parser, UserError, check_installed, run_loading
 
 
 def make_parser() -> Parser:
@@ -28,18 +28,13 @@ def make_parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
-    return run_loading(make_parser(), _load, _check, argv)
+    return run_loading(make_parser(), _run, _check, argv, backend="tensorflow")
 
 
 def _check(options: argparse.Namespace) -> None:
     if not options.folder.is_dir():
         raise UserError(f"{options.folder} is not a folder.")
     check_installed(tensorflow="tensorflow")
-
-
-def _load() -> Callable[..., None]:
-    start_quietly("tensorflow")
-    return _run
 
 
 def _run(options: argparse.Namespace) -> None:

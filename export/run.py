@@ -105,7 +105,9 @@ def make_parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
-    return cli.run_loading(make_parser(), _load, check, argv)
+    return cli.run_loading(
+        make_parser(), export, check, argv, backend="tensorflow"
+    )
 
 
 def check(options: argparse.Namespace) -> None:
@@ -133,11 +135,6 @@ def _model_file(path: Path) -> Path:
             "file."
         )
     return file
-
-
-def _load() -> Callable[..., None]:
-    cli.start_quietly("tensorflow")
-    return export
 
 
 def export(options: argparse.Namespace) -> None:

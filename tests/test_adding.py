@@ -122,7 +122,7 @@ def test_what_is_added_is_tidy_and_known_before_tensorflow_is_loaded(copy):
         (["--pruning", "many"], "iterative, none, few)"),
         (
             ["--dataset", "digits", "--routing", "many"],
-            "dynamic, em, fading, mean_shift, regularized",
+            "dynamic, em, fading, regularized",
         ),
     ):
         refused = python(copy, "training/run.py", *flags)

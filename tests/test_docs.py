@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from export.run import FORMATS
 from tests import hub, serving
-from tests.examples.test_shared import symbols
+from tests.examples.test_kanji import symbols
 from tests.networks import draw_weights, tiny_capsnet
 from tests.pictures import KINDS, write_shapes
 from tfcaps import export, rem

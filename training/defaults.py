@@ -22,6 +22,7 @@ from training.datasets import own
 SMALL, CONSTELLATION = "dr_capsnet_small", "constellation_capsnet"
 # Of a user's pictures, and of large ones.
 PICTURES, PHOTOS = "parts_capsnet_pictures", "parts_capsnet_photos_unshared"
+_PLAN = "body_plan_capsnet"
 # Of photos that have a name.
 _NAMED_PHOTOS = "parts_capsnet_photos"
 # Data sets whose default network names parts. It is told neither kinds, nor how
@@ -59,6 +60,12 @@ def load(
         return dataclasses.replace(
             recipes.applied("backbone", config),
             balanced=images.balanced,
+            resize=images.resize and _BACKBONE_SIDE,
+        )
+    if model == _PLAN:
+        images = load(dataset)
+        return dataclasses.replace(
+            recipes.applied("plan", config),
             resize=images.resize and _BACKBONE_SIDE,
         )
     if dataset in _PARTS:

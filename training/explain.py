@@ -15,14 +15,14 @@ A file `names.json` in the run folder gives types of capsules their names,
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from cli import Parser, UserError, check_installed, run_loading, start_quietly
+from cli import Parser, UserError, check_installed, run_loading
 from training.names import existing
 
 
@@ -56,7 +56,8 @@ def make_parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
-    return run_loading(make_parser(), _load, _check, argv)
+    modules = ("training.explain_job",)
+    return run_loading(make_parser(), _run, _check, argv, modules=modules)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -74,11 +75,10 @@ def _check(options: argparse.Namespace) -> None:
     check_installed(data="PIL", viz="matplotlib")
 
 
-def _load() -> Callable[[argparse.Namespace], None]:
-    start_quietly()
+def _run(options: argparse.Namespace) -> None:
     from training.explain_job import explain
 
-    return explain
+    explain(options)
 
 
 if __name__ == "__main__":

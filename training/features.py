@@ -84,7 +84,7 @@ def cache_features(
             for name, split in parts.items()
         }
     elif not kept:
-        kept.update(_computed(front, parts, config.batch_size))
+        kept.update(computed(front, parts, config.batch_size))
     # The maps stay on disk as float16; taken, they are float32 as images are.
     train, validation, test = (
         part.with_pixels(kept[name]) for name, part in parts.items()
@@ -93,7 +93,7 @@ def cache_features(
     return CachedFeatures(head, features, Augmentation())
 
 
-def _computed(
+def computed(
     front: keras.Model, parts: dict[str, Split], batch_size: int
 ) -> dict[str, Array]:
     """Returns the maps, which lie on disk as long as something uses them."""

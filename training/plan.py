@@ -8,8 +8,9 @@ import keras
 import numpy as np
 
 from tfcaps import graphs, rem
-from training import devices, features, starting, train
+from training import devices, features, models, networks, starting, train
 from training.callbacks import BackUp, StepClock
+from training.configs import Config
 from training.datasets import Data
 from training.devices import Strategy
 from training.folder import RunFolder
@@ -75,6 +76,10 @@ def _training(data: Data, folder: RunFolder, strategy: Strategy | None) -> str:
         if name not in config.trained_names:
             print(f"{title} that of {config.start_from}")
             continue
+        if models.network(config.model).loss == "plan":
+            total += _estimate(data, config)
+            print(f"{title} in one pass, then about two minutes")
+            continue
         settings = config.of(name)
         start = starting.network(config) if name == "rem" else None
         with devices.scope(strategy):
@@ -91,6 +96,19 @@ def _training(data: Data, folder: RunFolder, strategy: Strategy | None) -> str:
         )
         total += left
     return f"{about} {_duration(total)}"
+
+
+def _estimate(data: Data, config: Config) -> float:
+    """Returns the seconds of a network that its own `fit` estimates."""
+    model = networks.build_for(data, config)
+    front, _ = graphs.split(model, features.backbone_of(model))
+    images = np.zeros((1, *data.image_shape), np.float32)
+    for _ in range(2):  # the first is compiled
+        started = time.perf_counter()
+        features.maps_of(front, images, 1)
+    seconds = time.perf_counter() - started
+    # The whole image comes on top.
+    return 1.2 * seconds * (len(data.train.labels) + len(data.test.labels))
 
 
 def _features(setup: train.Setup) -> float:

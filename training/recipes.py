@@ -7,13 +7,6 @@ from typing import Any
 
 from training.configs import Config
 
-# Levels that the paper found, if other than 11; γ-CapsNet has a hidden and a
-# class layer.
-LEVELS: dict[str, int | tuple[int, ...]] = {
-    "gamma_capsnet": (11, 6),
-    "efficient_conv_capsnet": 21,
-}
-
 
 def _settings(recipes: dict[str, Any], name: str) -> dict[str, Any]:
     """Returns the settings of a recipe, on top of those that it is like."""

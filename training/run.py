@@ -11,7 +11,7 @@ import argparse
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -228,18 +228,8 @@ def train_and_measure(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
-    return run_loading(make_parser(), _load, check, argv)
-
-
-def _load() -> Callable[[argparse.Namespace], None]:
-    from cli import start_quietly
-
-    start_quietly()
-    # All that takes seconds, while Ctrl-C ends the process at once.
-    import training.plan
-    import training.results  # noqa: F401
-
-    return run
+    modules = ("training.plan", "training.results")
+    return run_loading(make_parser(), run, check, argv, modules=modules)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import keras
+import numpy as np
 
 import tfcaps
-from cli import progress
+from cli import UserError, progress
 from tfcaps import graphs, rem
 from tfcaps.parts import ConstellationModel
 from training import devices, features, models, networks, objectives, starting
@@ -68,6 +69,10 @@ def train_model(
         model = starting.take_baseline(folder) if is_first else None
         devices.wait()
         return model
+    if models.network(config.model).loss == "plan":
+        model = estimated(name, data, folder, {} if kept is None else kept)
+        folder.save_model(name, model)
+        return model
     start = None
     if name == "rem" and config.warm_start and config.baseline:
         start = folder.load_model("baseline")
@@ -118,6 +123,43 @@ def train_model(
     # What follows runs in one process, on its own device.
     shared = devices.num_shards(strategy) > 1
     return folder.load_model(name) if shared else model
+
+
+def estimated(
+    name: str, data: Data, folder: RunFolder, kept: dict[str, Array]
+) -> keras.Model:
+    """Returns a network that its own `fit` estimates, in one epoch.
+
+    `kept` are the features of test images, as in `features.cache_features`.
+    """
+    config = folder.config
+    if devices.num_processes() > 1:
+        raise UserError(f"{config.model} is trained in one process.")
+    model = networks.build_for(data, config)
+    images, labels = data.train
+    print(f"features of {len(labels):,} training images", flush=True)
+    try:
+        history = model.fit(
+            images, labels, verbose=progress() % 2, seed=config.seed
+        )
+    except ValueError as error:
+        raise UserError(f"{config.model} cannot be trained: {error}") from error
+    for key, value in model.report.items():
+        print(f"{key.replace('_', ' ')}: {value}")
+    if not kept:
+        none = data.train.take(np.zeros(0, int))
+        kept |= features.computed(
+            graphs.split(model, features.backbone_of(model))[0],
+            {"train": none, "validation": none, "test": data.test},
+            config.batch_size,
+        )
+    cached = features.cache_features(model, data, config, kept)
+    measure = Measure(name, cached.head, cached.data.test, 1, folder)
+    measure.set_model(model)
+    measure.seconds = [history.history["seconds"][0]]
+    measure.on_train_begin()
+    measure.on_epoch_end(0, {"accuracy": model.report["accuracy"]})
+    return model
 
 
 def prepare(

@@ -1,5 +1,6 @@
 """Classes told by maps of where each type of part tells for them."""
 
+import itertools
 import math
 from typing import Any
 
@@ -126,19 +127,9 @@ class MapCaps(ConstellationCaps):
         # As weighted by couplings, without the class's own factor.
         total = ops.expand_dims(ops.sum(share, axis=1), -1)
         poses = ops.einsum("bij,bid->bjd", share, places) / (total + 1e-6)
-        outputs = [poses]
-        for output, is_wanted in (
-            (active, return_activations),
-            (evidence, return_evidence),
-            (couplings, return_couplings),
-        ):
-            if is_wanted:
-                outputs.append(output)
-        return tuple(outputs) if outputs[1:] else poses
-
-    def multiply_adds(self, input_shape: Any) -> int:
-        """Counts the sum over the maps, see `tfcaps.rem.multiply_adds`."""
-        return math.prod(self.maps.shape)
+        wanted = (return_activations, return_evidence, return_couplings)
+        more = itertools.compress((active, evidence, couplings), wanted)
+        return (poses, *more) if any(wanted) else poses
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "orphan": self.orphan}

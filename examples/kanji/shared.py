@@ -23,7 +23,6 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from tfcaps.graphs import only_layer
 from tfcaps.models import constellation_capsnet
 from tfcaps.parts import ConstellationCaps, PartCaps
-from tfcaps.parts.part_caps import centres
 
 Array = NDArray[Any]
 # Row and column of the first and of the one after the last pixel.
@@ -39,6 +38,7 @@ _ROUNDS = 8
 _NEAR = 1.6  # steps between places around a part that tell nothing
 _SAME_PLACE = 5.0  # pixels between parts that stand alike in two classes
 _OTHERS = 2  # classes in which a part recurs at least
+_PRICE = 0.05  # what a further piece must gain
 # What a part adds to the evidence must outweigh a hundred classes.
 _EPSILON = 1e-4
 
@@ -72,16 +72,9 @@ class SharedParts(NamedTuple):
     def network(
         self, input_shape: tuple[int, int, int], num_classes: int
     ) -> keras.Model:
-        """Builds a network of parts that begins with their blueprints.
+        """Builds a network that begins with these blueprints.
 
         A part may be about 27 pixels large. Train it by `cells`.
-
-        Args:
-            input_shape: Rows, columns and channels of an image.
-            num_classes: Int. Number of classes.
-
-        Returns:
-            As `tfcaps.models.constellation_capsnet`.
         """
         model = constellation_capsnet(
             input_shape,
@@ -98,14 +91,10 @@ class SharedParts(NamedTuple):
         return model
 
     def begin(self, model: keras.Model) -> None:
-        """Sets the blueprints of a network of parts.
+        """Sets the blueprints of a network of parts, or of its class capsules.
 
         Of a part that a class has more often than `max_of_type` of the network
         it takes the first ones.
-
-        Args:
-            model: As `tfcaps.models.constellation_capsnet` returns it, with
-                `num_types` types; or its layer of the classes.
         """
         layer: Any = model
         if isinstance(model, keras.Model):
@@ -123,51 +112,31 @@ class SharedParts(NamedTuple):
     def cells(self, model: keras.Model, images: Array, labels: Array) -> Array:
         """Returns which type is at each place of images whose class is known.
 
-        Args:
-            model: As in `begin`.
-            images: Array `[n, h, w, c]`.
-            labels: Their classes `[n]`.
-
-        Returns:
-            Ints `[n, rows, columns]` of places: a type at the place that is
-            nearest to the middle of a part, `num_types` where no part is near,
-            and -1 next to parts.
+        They are ints `[n, rows, columns]`: a type at the place that is nearest
+        to the middle of a part, `num_types` where no part is near, and -1 next
+        to parts, for `tfcaps.parts.CellLoss`.
         """
         layer = only_layer(model, PartCaps)
         step, (_, *counts, _) = layer.stride, layer.output[1].shape
-        rows, columns = (
-            centres(count, step, first)
-            for count, first in zip(counts, layer.offset, strict=True)
-        )
+        grid = step * np.indices(counts) + np.array(layer.offset)[:, None, None]
         middles, _ = _moments(ink_of(images))
         told = np.full((len(images), *counts), self.num_types, np.int32)
-        for number, (middle, label) in enumerate(
-            zip(middles, labels, strict=True)
-        ):
+        for number, label in enumerate(labels):
             own = self.classes == label
-            there = middle + self.places[own]
-            apart = np.hypot(
-                rows[:, None] - there[:, 0, None, None],
-                columns - there[:, 1, None, None],
-            )
+            there = middles[number] + self.places[own]
+            apart = np.linalg.norm(grid - there[..., None, None], axis=1)
             told[number][(apart < _NEAR * step).any(axis=0)] = -1
             for each, t in zip(apart, self.types[own], strict=True):
                 told[number].flat[each.argmin()] = t
         return told
 
 
-def find(
-    images: Array,
-    labels: Array,
-    *,
-    price: float = 0.05,
-    apart: float = 0.35,
-) -> SharedParts:
+def find(images: Array, labels: Array, apart: float = 0.35) -> SharedParts:
     """Finds the parts that classes share.
 
     An image shows one object on an even ground. A class is cut so that
 
-        price * (its pieces) + sum of (share of its ink) * (1 - likeness)
+        0.05 * (its pieces) + sum of (share of its ink) * (1 - likeness)
 
     is least, where the likeness of a piece is its correlation with the most
     similar pieces of two other classes, all brought to one size.
@@ -175,7 +144,6 @@ def find(
     Args:
         images: Training images `[n, h, w, c]`, some thousands.
         labels: Their class indices `[n]`.
-        price: Float. What a further piece must gain. Defaults to `0.05`.
         apart: Float. From which distance on, 1 less the mean correlation,
             pieces are of different types. Defaults to `0.35`.
 
@@ -183,7 +151,7 @@ def find(
         ValueError: If no class can be cut.
     """
     labels = np.asarray(labels)
-    means = _class_means(images, labels)
+    means = class_means(images, labels)
     ways = [_ways(mean) for mean in means]
     pieces = sorted(
         {(j, b) for j, w in enumerate(ways) for way in w for b in way}
@@ -202,7 +170,7 @@ def find(
     ink = np.array(
         [_cut(means[j], b).sum() / means[j].sum() for j, b in pieces]
     )
-    chosen = _recurring(cuts, alike, classes, ink, price)
+    chosen = _recurring(cuts, alike, classes, ink)
     distances = 1.0 - alike[np.ix_(chosen, chosen)]
     above = np.triu_indices(len(chosen), 1)
     types = fcluster(linkage(distances[above], "average"), apart, "distance")
@@ -220,9 +188,8 @@ def _tell_apart(
 ) -> None:
     """Splits types where two classes have the same ones at the same places.
 
-    The labels say that the classes differ, so one of their parts does: that
-    pair of pieces which are least alike. Each piece of the type goes to the
-    nearer of these.
+    One of their parts must differ: that pair of pieces which are least alike.
+    Each piece of the type goes to the nearer of these.
     """
     for j, k in itertools.combinations(np.unique(classes), 2):
         ours, theirs = (np.flatnonzero(classes == each) for each in (j, k))
@@ -268,7 +235,7 @@ def middles_and_sizes(ink: Array, labels: Array) -> tuple[Array, Array]:
     return centres, sizes
 
 
-def _class_means(images: Array, labels: Array) -> Array:
+def class_means(images: Array, labels: Array) -> Array:
     """Returns the mean ink `[j, 2h, 2w]` of classes, centred, of one size."""
     ink = ink_of(images)
     centres, sizes = middles_and_sizes(ink, labels)
@@ -364,7 +331,6 @@ def _recurring(
     alike: Array,
     classes: Array,
     ink: Array,
-    price: float,
 ) -> list[int]:
     """Returns the pieces of the best way to cut each class.
 
@@ -378,7 +344,7 @@ def _recurring(
         of_classes = np.maximum.reduceat(likely, first, axis=1)
         of_classes[np.arange(len(own)), own] = -1.0
         likeness = np.sort(of_classes, axis=1)[:, -_OTHERS:].mean(axis=1)
-        costs = price + ink * (1.0 - likeness)
+        costs = _PRICE + ink * (1.0 - likeness)
         ranked = [sorted(ways, key=lambda w: costs[w].sum()) for ways in cuts]
         in_question[:] = False
         kept = max(1, int(12 * 0.6**number))

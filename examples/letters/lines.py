@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from scipy import ndimage
 from scipy.cluster.hierarchy import fcluster, linkage
 
+from examples.kanji.shared import SharedParts
+
 Array = NDArray[Any]
 
 SIDE = 32  # rows and columns of an upright letter
@@ -30,10 +32,9 @@ _LONGEST = 3.0  # most ratio of two deviations; that of a single line is larger
 _ANGLES = np.deg2rad(np.arange(-48, 49, 6))
 _BLUR = 1.2  # pixels
 _ROUNDS = 15
-# A stroke: its least ink, of the mean's strongest; least sum of what is beyond,
-# of that of the first one, and in pixels; how far around it ink is explained.
-_INK, _LEAST, _FEWEST, _ACROSS, _ALONG = 0.4, 0.2, 1.0, 1.5, 1.5
-_MOST = 6  # strokes of a class
+# A stroke: its least sum of ink beyond the level, in pixels; how far around it
+# ink is explained.
+_FEWEST, _ACROSS, _ALONG = 1.0, 1.5, 1.5
 _APART = 10.0  # degrees between types
 _SAME = 2.5  # pixels
 # Angle, share of the size, and pixels by which pictures differ from upright.
@@ -56,32 +57,26 @@ class Letters(NamedTuple):
     middles: Array
     spreads: Array
 
-    def seen(self, maps: Array, shifts: Any = 0.0, side: int = SIDE) -> Array:
-        """Returns pictures `[n, side, side, 1]` of the letters.
+    def seen(self, maps: Array, shifts: Any = 0.0) -> Array:
+        """Returns pictures `[n, SIDE, SIDE, 1]` of the letters.
 
         Args:
             maps: From pixels of the picture to those of the image, without
                 `middles`, `[n, 2, 2]`.
             shifts: Pixels of the image by which the middle is moved.
-            side: Rows and columns of the pictures.
         """
-        grid = np.indices((side, side)).reshape(2, -1) - (side - 1) / 2
+        grid = np.indices((SIDE, SIDE)).reshape(2, -1) - MIDDLE
         at = (self.middles + shifts)[..., None] + maps @ grid
         seen = [
             ndimage.map_coordinates(ink, where, order=1, mode="grid-constant")
             for ink, where in zip(self.ink, at, strict=True)
         ]
-        return np.reshape(seen, (-1, side, side, 1))
+        return np.reshape(seen, (-1, SIDE, SIDE, 1))
 
     def turned(self) -> Array:
         """Returns what they look like at all angles, `[n, a, pixels]`."""
-        return np.stack(
-            [
-                _unit(self.seen(self.spreads @ rotation(angle) / SPREAD))
-                for angle in _ANGLES
-            ],
-            axis=1,
-        )
+        turns = (self.spreads @ rotation(angle) / SPREAD for angle in _ANGLES)
+        return np.stack([_unit(self.seen(maps)) for maps in turns], axis=1)
 
 
 class Frames(NamedTuple):
@@ -144,19 +139,14 @@ def find(letters: Letters, labels: Array) -> tuple[Frames, Array]:
     return Frames(means, frames), found @ frames[labels] / SPREAD
 
 
-def find_parts(pictures: Array, labels: Array) -> Any:
-    """Returns the strokes of classes in pictures of upright letters.
-
-    They are `examples.kanji.shared.SharedParts`.
-    """
-    from examples.kanji.shared import SharedParts
-
+def find_parts(pictures: Array, labels: Array) -> SharedParts:
+    """Returns the strokes of classes in pictures of upright letters."""
     found = [
         (j, *stroke)
         for j in np.unique(labels)
-        for stroke in strokes(pictures[labels == j].mean(axis=0)[..., 0])
+        for stroke in straight_runs(pictures[labels == j].mean(axis=0)[..., 0])
     ]
-    classes, rows, columns, angles = np.array(found).T
+    classes, rows, columns, angles, _ = np.array(found).T
     apart = np.abs(angles[:, None] - angles)
     apart = np.minimum(apart, 180.0 - apart)
     above = np.triu_indices(len(apart), 1)
@@ -169,51 +159,56 @@ def find_parts(pictures: Array, labels: Array) -> Any:
     return SharedParts(classes.astype(int), types - 1, places)
 
 
-def strokes(mean: Array) -> list[tuple[float, float, float]]:
-    """Returns row, column and angle in degrees of the strokes of a picture.
+def straight_runs(
+    picture: Array, level: float = 0.4, least: float = 0.2, most: int = 6
+) -> list[tuple[float, float, float, float]]:
+    """Returns the strokes of a square picture, at `most` so many.
 
-    The straight run whose pixels exceed a level by the largest sum is a stroke;
-    then its pixels count neither for nor against others.
+    The straight run whose pixels exceed a level, a share of the strongest one,
+    by the largest sum is a stroke; then its pixels count neither for nor
+    against others. The last has at least a share of the sum of the first. Each
+    is row and column of its middle, angle in degrees, and length.
     """
-    ink = mean / mean.max() - _INK
-    down, right = np.indices(ink.shape) - MIDDLE
-    found: list[tuple[float, float, float]] = []
+    ink = picture / picture.max() - level
+    side, centre = len(ink), (len(ink) - 1) / 2
+    grid = np.indices(ink.shape) - centre
+    runs: list[tuple[float, float, float, float]] = []
     first = 0.0
-    while len(found) < _MOST:
+    while len(runs) < most:
         best = (0.0, 0.0, 0, 0, 0)
         for angle in np.deg2rad(np.arange(0, 180, 5)):
             # Rows of the turned picture are lines of this angle.
-            at = rotation(angle) @ np.stack([down, right]).reshape(2, -1)
+            at = rotation(angle) @ grid.reshape(2, -1)
             lines = ndimage.map_coordinates(
-                ink, at + MIDDLE, order=1, cval=-_INK
+                ink, at + centre, order=1, cval=-level
             ).reshape(ink.shape)
-            run, start = np.zeros(SIDE), np.zeros(SIDE, int)
-            for end in range(SIDE):
+            run, start = np.zeros(side), np.zeros(side, int)
+            for end in range(side):
                 start = np.where(run <= 0, end, start)
                 run = np.maximum(run, 0.0) + lines[:, end]
                 line = int(run.argmax())
                 if run[line] > best[0]:
                     best = (run[line], angle, line, start[line], end)
         first = first or best[0]
-        if best[0] < max(_LEAST * first, _FEWEST):
+        if best[0] < max(least * first, _FEWEST):
             break
         _, angle, line, begin, end = best
-        back = rotation(-angle)
-        across, along = np.einsum("ab,bhw->ahw", back, np.stack([down, right]))
-        middle = np.array([line, (begin + end) / 2]) - MIDDLE
-        found.append((*(rotation(angle) @ middle + MIDDLE), np.rad2deg(angle)))
+        across, along = np.einsum("ab,bhw->ahw", rotation(-angle), grid)
+        middle = np.array([line, (begin + end) / 2]) - centre
+        place = rotation(angle) @ middle + centre
+        runs.append((*place, np.rad2deg(angle), end - begin + 1.0))
         ink[
             (np.abs(across - middle[0]) <= _ACROSS)
             & (np.abs(along - middle[1]) <= (end - begin) / 2 + _ALONG)
         ] = 0.0
-    return found
+    return runs
 
 
 def jittered(
     letters: Letters,
     labels: Array,
     maps: Array,
-    parts: Any,
+    parts: SharedParts,
     layer: Any,
     copies: int,
     seed: int,
@@ -221,20 +216,8 @@ def jittered(
     """Returns pictures that are not quite upright, and which type is where.
 
     Where several types are it is each of them to an equal share, and next to
-    parts all are 0, which tells nothing.
-
-    Args:
-        letters: `n` letters.
-        labels: Their classes `[n]`.
-        maps: Those of `find`.
-        parts: Those of `find_parts`.
-        layer: The `PartCaps` whose places count.
-        copies: How many pictures of each letter.
-        seed: Draws by how much they differ from upright.
-
-    Returns:
-        Pictures `[copies * n, SIDE, SIDE, 1]`, and shares `[copies * n, rows,
-        columns, types + 1]` for `tfcaps.parts.CellLoss`.
+    parts all are 0, which tells nothing: shares `[copies * n, rows, columns,
+    types + 1]` for `tfcaps.parts.CellLoss`, at the places of `layer`.
     """
     _, rows, columns, types = layer.output[1].shape
     cells = np.indices((rows, columns)).transpose(1, 2, 0) * layer.stride

@@ -34,6 +34,9 @@ RECIPES: dict[str, dict[str, Any]] = {
     "short": {"epochs": 30, "learning_rate": 1e-3, "pruning": "polynomial"},
     "paper": recipes.TRAINING["paper"],
 }
+# Levels that the paper found, if other than 11; γ-CapsNet has a hidden and a
+# class layer.
+_LEVELS = {"gamma_capsnet": (11, 6), "efficient_conv_capsnet": 21}
 
 # How tables call what is measured of a run -> model, accuracy.
 _SHOWN = {
@@ -44,10 +47,8 @@ _SHOWN = {
     "pruned": ("rem", "accuracy"),
 }
 _WITHOUT_TREES = (
-    "accuracy",
-    "sparsity_paper",
-    "nonzero_parameters",
-    "multiply_adds",
+    *("accuracy", "sparsity_paper"),
+    *("nonzero_parameters", "multiply_adds"),
 )
 
 
@@ -84,9 +85,6 @@ def load(name: str, recipe: str | None = None) -> Experiment:
     """Returns the experiment called `name`.
 
     A table of the paper has runs by the first of `RECIPES`, or another one.
-
-    Raises:
-        UserError: If a name is unknown.
     """
     if name not in NAMES:
         raise UserError(
@@ -96,32 +94,10 @@ def load(name: str, recipe: str | None = None) -> Experiment:
         raise UserError(f"{name} has settings of its own and no recipe.")
     recipe = recipe or next(iter(RECIPES))
     about, shared = _read(name), _read("shared")
-    known = {**shared["settings"], **about.get("settings", {})}
+    known = {"all": "", **shared["settings"], **about.get("settings", {})}
     notes = {**shared["notes"], "recipe": shared["recipes"][recipe]}
     text = f"\n{about['notes'].format_map(notes)}\n{shared['how']}"
     columns = {key: Column(*shared["columns"][key]) for key in about["columns"]}
-    return Experiment(
-        title=about["title"],
-        labels=tuple(about["labels"]),
-        columns=tuple(columns.values()),
-        rows=_rows(about, columns, known, recipe),
-        seeds=tuple(about["seeds"]),
-        notes=tuple(" ".join(note.split()) for note in text.split("\n- ")[1:]),
-    )
-
-
-@functools.cache
-def _read(name: str) -> dict[str, Any]:
-    """Returns a file of `examples/paper/rows/`."""
-    return tomllib.loads((_ROWS / f"{name}.toml").read_text("utf-8"))
-
-
-def _rows(
-    about: Mapping[str, Any],
-    columns: Mapping[str, Column],
-    known: Mapping[str, str],
-    recipe: str,
-) -> tuple[Row, ...]:
     head, *lines = [
         [cell.strip() for cell in line.split("|")]
         for line in about["rows"].strip().splitlines()
@@ -132,14 +108,27 @@ def _rows(
         cells = dict(zip(head, line, strict=True))
         if cells["run"]:
             run, words = cells["run"], f"all {cells['settings']}"
-        settings = _settings(words.split(), {"all": "", **known})
-        fields = _fields(cells, columns)
+        settings = _settings(words.split(), known)
+        gone = settings.pop("gone", None)
+        fields = [_field(cells, column) for column in columns.values()]
+        # A label may be called like a column.
         labels = tuple(cells.pop(label) for label in about["labels"])
         published = tuple(cells.get(key) or None for key in columns)
-        gone = settings.pop("gone", None)
         config = _config(settings, recipe)
-        rows.append(Row(labels, run, config, fields, published, gone))
-    return tuple(rows)
+        rows.append(Row(labels, run, config, tuple(fields), published, gone))
+    return Experiment(
+        title=about["title"],
+        labels=tuple(about["labels"]),
+        columns=tuple(columns.values()),
+        rows=tuple(rows),
+        seeds=tuple(about["seeds"]),
+        notes=tuple(" ".join(note.split()) for note in text.split("\n- ")[1:]),
+    )
+
+
+@functools.cache
+def _read(name: str) -> dict[str, Any]:
+    return tomllib.loads((_ROWS / f"{name}.toml").read_text("utf-8"))
 
 
 def _settings(words: list[str], known: Mapping[str, str]) -> dict[str, Any]:
@@ -170,7 +159,7 @@ def _config(settings: dict[str, Any], recipe: str) -> Config:
     if target is not None:
         of_recipe = {
             "rem": True,
-            "levels": recipes.LEVELS.get(settings["model"], 11),
+            "levels": _LEVELS.get(settings["model"], 11),
             "batch_size": 128,
             **RECIPES[recipe],
         }
@@ -180,23 +169,16 @@ def _config(settings: dict[str, Any], recipe: str) -> Config:
     return dataclasses.replace(config, **settings)
 
 
-def _fields(
-    cells: Mapping[str, str], columns: Mapping[str, Column]
-) -> tuple[str | None, ...]:
-    """Returns where a row finds what the columns ask for.
+def _field(cells: Mapping[str, str], column: Column) -> str | None:
+    """Returns where a row finds what a column asks for.
 
-    Fields of columns lead downwards from the row's model, those of a table
-    without models from all of them. Without quantisation there are no trees.
+    Its field leads downwards from the row's model, that of a table without
+    models from all of them. Without quantisation there are no trees.
     """
     if "model" not in cells:
-        return tuple(c.field.format_map(cells) for c in columns.values())
+        return column.field.format_map(cells)
     model, accuracy = _SHOWN[cells["model"]]
-    fields: list[str | None] = []
-    for column in columns.values():
-        *owners, name = column.field.split(".")
-        if accuracy == "accuracy" and name not in _WITHOUT_TREES:
-            fields.append(None)
-            continue
-        name = accuracy if name == "accuracy" else name
-        fields.append(".".join([model, *owners, name]))
-    return tuple(fields)
+    *owners, name = column.field.split(".")
+    if accuracy == "accuracy" and name not in _WITHOUT_TREES:
+        return None
+    return ".".join([model, *owners, accuracy if name == "accuracy" else name])

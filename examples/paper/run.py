@@ -25,7 +25,6 @@ from examples.paper.experiment import (
     NAMES,
     RECIPES,
     TABLES_OF_THE_PAPER,
-    Experiment,
     load,
 )
 
@@ -40,31 +39,16 @@ def make_parser() -> Parser:
     add(
         "--recipe",
         choices=tuple(RECIPES),
-        help="how the runs of a table of the paper are trained: as published "
-        "(GPU days), or shortly to the published sparsity (default)",
+        help="how tables of the paper are trained: as published (GPU days), or "
+        "shortly to the published sparsity (default)",
     )
-    add(
-        "--only",
-        nargs="+",
-        default=["*"],
-        metavar="RUN",
-        help="run these of its runs; patterns such as 'digits-*' too",
-    )
+    only = "run these of its runs; patterns such as 'digits-*' too"
+    add("--only", nargs="+", default=["*"], metavar="RUN", help=only)
     add("--seeds", nargs="+", type=_seed, help="instead of its own")
     add("--data-dir", metavar="FOLDER", help="prepared TensorFlow Datasets")
-    add(
-        "--out",
-        type=Path,
-        metavar="FOLDER",
-        help="where runs and tables go (default: one in runs/)",
-    )
-    add(
-        "--tables",
-        nargs="+",
-        type=Path,
-        metavar="FOLDER",
-        help="write the tables of those of the folders that are experiments",
-    )
+    add("--out", type=Path, help="where runs go (default: one in runs/)")
+    tables = "write the tables of folders that are experiments"
+    add("--tables", nargs="+", type=Path, metavar="FOLDER", help=tables)
     return parser
 
 
@@ -94,7 +78,16 @@ def run(options: argparse.Namespace) -> None:
     if recipe is None and options.name in TABLES_OF_THE_PAPER:
         recipe = next(iter(RECIPES))
     experiment = load(options.name, recipe)
-    names = _chosen(experiment, options.name, options.only)
+    known = experiment.runs
+    for pattern in options.only:
+        if not fnmatch.filter(known, pattern):
+            raise UserError(
+                f"{options.name} has no run {pattern!r}; it has "
+                f"{', '.join(known)}."
+            )
+    names = [
+        n for n in known if any(fnmatch.fnmatch(n, p) for p in options.only)
+    ]
     default = Path("runs") / "-".join(filter(None, (options.name, recipe)))
     folder = options.out or default
     seeds = dict.fromkeys(options.seeds or experiment.seeds)
@@ -105,7 +98,7 @@ def run(options: argparse.Namespace) -> None:
     to_do = [key for key in wanted if key not in done]
     print(f"{len(wanted)} runs, {len(to_do)} to do", flush=True)
     for count, (name, seed) in enumerate(to_do, start=1):
-        which, row = f"{name}, seed {seed}", experiment.runs[name]
+        which, row = f"{name}, seed {seed}", known[name]
         print(f"\n[{count}/{len(to_do)}] {which}", flush=True)
         if row.gone:
             print(f"left out: commit {row.gone} was the last to train it")
@@ -122,22 +115,6 @@ def run(options: argparse.Namespace) -> None:
         )
 
 
-def _chosen(
-    experiment: Experiment, name: str, patterns: list[str]
-) -> dict[str, None]:
-    """Returns the names of runs that patterns such as `digits-*` choose."""
-    chosen: dict[str, None] = {}
-    for pattern in patterns:
-        matches = fnmatch.filter(experiment.runs, pattern)
-        if not matches:
-            raise UserError(
-                f"{name} has no run {pattern!r}; it has "
-                f"{', '.join(experiment.runs)}."
-            )
-        chosen |= dict.fromkeys(matches)
-    return chosen
-
-
 def _begin(folder: Path, name: str, recipe: Any, seeds: Any) -> None:
     """Creates the folder, or continues it, perhaps with more seeds."""
     from examples.paper import table
@@ -146,10 +123,7 @@ def _begin(folder: Path, name: str, recipe: Any, seeds: Any) -> None:
     if file.exists():
         *held, before = table.about(folder)
         if held != [name, recipe]:
-            raise UserError(
-                f"{folder} holds another experiment, {held}, not "
-                f"{[name, recipe]}; give another --out."
-            )
+            raise UserError(f"{folder} holds {held}; give another --out.")
         seeds = {*before, *seeds}
     folder.mkdir(parents=True, exist_ok=True)
     content = {"name": name, "recipe": recipe, "seeds": sorted(seeds)}

@@ -7,7 +7,7 @@ from scipy import ndimage
 from examples.kanji import shared as shared_parts
 from examples.strokes import layers
 from examples.strokes import shared as shared_strokes
-from tests.examples.test_shared import CLASSES, symbols
+from tests.examples.test_kanji import CLASSES, symbols
 from tfcaps import rem
 
 PARTS = shared_parts.SharedParts(
@@ -23,21 +23,6 @@ STROKES = shared_strokes.SharedStrokes(
 )
 
 
-def test_lines_are_found_one_by_one():
-    ink = np.zeros((1, 24, 30), "float32")
-    ink[0, 5:7, 4:20] = 1.0
-    ink[0, 8:21, 22:24] = 0.9
-    found = shared_strokes.lines(ink)
-    assert not found[:, 0].any() and len(found) < 6
-    *place, angle, length = found[:2, 1:].T  # then what is left beside them
-    np.testing.assert_allclose(
-        np.transpose(place), [[5.5, 11.5], [14, 22.5]], atol=1.0
-    )
-    np.testing.assert_allclose(np.abs(np.cos(angle)), [1, 0], atol=0.01)
-    np.testing.assert_allclose(length, [15, 12], rtol=0.3)
-    assert not len(shared_strokes.lines(np.zeros((1, 24, 30))))
-
-
 @pytest.mark.slow
 def test_strokes_recur_at_their_places_and_lie_on_ink():
     """A plus has two, three bars three, a frame four, a cross two."""
@@ -49,11 +34,10 @@ def test_strokes_recur_at_their_places_and_lie_on_ink():
         *kinds, axis = CLASSES[j]
         kind = kinds[int(parts.places[number][axis] > 0)]
         assert counts[t] == [2, 4, 3, 2][kind]
-    straight = np.abs(np.sin(2 * strokes.lines[:, 0]))
+    straight = np.abs(np.sin(2 * np.deg2rad(strokes.lines[:, 0])))
     assert np.sum(straight < 0.1) == 9 and np.sum(straight > 0.9) == 2
-    assert strokes.num_types == 4
     cells = strokes.cells(images[:8], labels[:8], parts)
-    assert cells.shape == (8, 16, 16, 4)
+    assert cells.shape == (8, 16, 16, strokes.num_types)
     for number, label in enumerate(labels[:8]):
         own = counts[parts.types[parts.classes == label]].sum()
         assert np.sum(cells[number] == 1) == own
@@ -68,26 +52,20 @@ def test_components_stand_where_their_strokes_do():
     # Two strokes of the first component, and the one of the second.
     active[0, [3, 5], 3, 0] = 1.0
     active[0, 6, 9, 1] = 1.0
-    places, found = layers.Components(STROKES)(active)
-    found = np.asarray(found)
-    assert found.shape == (1, 6, 6, 3)
-    first, second = np.argwhere(found[0] > 0.5)
+    places, components = map(np.asarray, layers.Components(STROKES)(active))
+    assert components.shape == (1, 6, 6, 3)
+    first, second = np.argwhere(components[0] > 0.5)
     assert first[2] == 0 and second[2] == 1
     # Cell k of the strokes stands at pixel 2 k + 1.
     for child, place in ((first, (9, 7)), (second, (13, 19))):
-        at = np.asarray(places)[0][tuple(child)]
-        np.testing.assert_allclose(at, place, atol=0.01)
+        np.testing.assert_allclose(places[0][tuple(child)], place, atol=0.01)
 
 
-def test_a_tree_has_the_components_of_its_class():
+def test_a_tree_has_components_as_leaves():
     network, detector = layers.networks((24, 24, 1), 2, PARTS, STROKES)
     trees = rem.trees(network, np.zeros((2, 24, 24, 1), "float32"))
-    assert trees.grid == (6, 6, 3) and detector.output_shape == (
-        None,
-        12,
-        12,
-        2,
-    )
+    assert trees.grid == (6, 6, 3)
+    assert detector.output_shape == (None, 12, 12, 2)
 
 
 def test_what_is_not_known_costs_nothing():

@@ -92,9 +92,17 @@ def test_types_become_parts_that_no_label_names():
     assert np.diag(np.corrcoef(drawn, meant)[:2, 2:]).min() > 0.6
 
 
+def test_places_are_those_of_the_convolutions():
+    settings = {"filters": (8, 8), "kernel_size": 3, "strides": (2, 2)}
+    network = constellation_capsnet((32, 32, 1), 5, 7, **settings)
+    for name in ("part_caps", "class_caps"):
+        layer = network.get_layer(name)
+        assert (layer.stride, layer.offset) == (4.0, (3.0, 3.0))
+    assert network.decoder.size == 21  # as the window of five places
+
+
 def test_outputs_are_what_is_trained():
     network = SMALL()
-    network.compile()
     training = network.learner()
     images = np.zeros((2, 12, 12, 1), "float32")
     shapes = {k: tuple(v.shape) for k, v in training(images).items()}
@@ -175,7 +183,8 @@ constellation_capsnet((8, 8, 1), 3)
 constellation_capsnet((32, 32, 1), 3, 300)
     `num_types` must not exceed the places
 constellation_capsnet((32, 32, 1), 3, filters=())
-    `filters` must not be empty
+constellation_capsnet((32, 32, 1), 5, 7, strides=(2,))
+    `filters` must not be empty, and `strides` as many
 model_of(tiny_capsnet())
     must have one `PartCaps`
 begun(tiny_capsnet(), None, [])
@@ -200,31 +209,6 @@ def test_training_without_an_active_type_says_so(capsys):
     assert_all_equal(network.get_weights(), before)
     schedule.on_train_end()
     assert "No type of part is active" in capsys.readouterr().out
-
-
-def test_a_class_of_few_parts_needs_no_more():
-    draw = np.random.default_rng(0)
-    settings = {"filters": (8, 8), "kernel_size": 3, "strides": (2, 2)}
-    every = constellation_capsnet((32, 32, 1), 5, 7, **settings)
-    few = constellation_capsnet((32, 32, 1), 5, 7, max_parts=2, **settings)
-    layer = every.get_layer("class_caps")
-    assert (layer.stride, layer.offset) == (4.0, (3.0, 3.0))
-    slots = np.zeros((7, 5))
-    for j in range(5):
-        slots[draw.permutation(7)[: 1 + j % 2], j] = 1.0
-    layer.slots.assign(slots)
-    layer.blueprint.assign(draw.normal(0.0, 0.1, (7, 5, 2)))
-    layer.log_width.assign(2.0)
-    few.set_weights(every.get_weights())
-    images = draw.uniform(size=(3, 32, 32, 1)).astype("float32")
-    expected, found = (
-        tfcaps.rem.trees(model, images) for model in (every, few)
-    )
-    assert expected.couplings.max() > 0.01
-    for name in ("couplings", "lengths"):
-        assert_close(getattr(found, name), getattr(expected, name), atol=1e-6)
-    with pytest.raises(ValueError, match="`strides` as many"):
-        constellation_capsnet((32, 32, 1), 5, 7, strides=(2,))
 
 
 def on_pictures(**settings):

@@ -27,8 +27,8 @@ class CapsuleConv2D(PrimaryCaps):
     """Convolves a map of capsules and squashes the result.
 
     The types and components of a position are the channels of an ordinary
-    convolution, so it is `PrimaryCaps` on capsules. DeepCaps is built of it,
-    whose start of kernels it has.
+    convolution: it is `PrimaryCaps` on capsules, with the first kernels of
+    DeepCaps.
 
     Args:
         num_types: Int. Capsule types at each position.
@@ -106,7 +106,7 @@ class CapsuleConv2D(PrimaryCaps):
         if units is None or self.depthwise:
             return None
         read = channels_read(self.conv, input_shapes[0][-1])
-        return units._replace(read=read)
+        return units._replace(read=read, folds=())
 
 
 def _merged(shape: Any) -> tuple[Any, ...]:

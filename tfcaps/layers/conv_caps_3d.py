@@ -233,7 +233,7 @@ class ConvCaps3D(keras.layers.Layer):
             ),
             stay=not leave,
             compete=True,
-            zero=leave,
+            value=0.0 if leave else np.nan,
         )
 
     def get_config(self) -> dict[str, Any]:

@@ -8,12 +8,9 @@ def without(
 ) -> dict[str, Any]:
     """Returns a config without arguments that there were once.
 
-    Args:
-        config: Config of a layer.
-        *gone: Names of arguments that have no effect on a layer with weights,
-            such as initialisers.
-        **unused: Values of others that had no effect; with another value Keras
-            says that the argument is unknown.
+    Those that are `gone`, such as initialisers, have no effect on a layer with
+    weights. Of `unused` ones only these values had none; with another one Keras
+    says that the argument is unknown.
     """
     return {
         name: value

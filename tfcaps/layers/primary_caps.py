@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from tfcaps.layers.feature_map import FeatureMapLayer
@@ -10,6 +11,7 @@ from tfcaps.layers.units import (
     LayerUnits,
     channels_of,
     channels_read,
+    constants_of,
     count_as,
 )
 from tfcaps.ops import SQUASHES, Tensor, check_positive, check_squash
@@ -158,13 +160,20 @@ class PrimaryCaps(FeatureMapLayer):
                 channels_of(self.conv, self.dim),
                 channels_read(self.conv),
                 count_as("num_types"),
+                folds=constants_of(self.conv),
             )
-        # Each channel becomes one component.
+
+        def sources(inputs: Any) -> list[Any]:
+            # Each channel becomes one component.
+            return [inputs[0][k :: self.dim] for k in range(self.dim)]
+
         return LayerUnits(
             channels_of(self.conv, self.dim, axis=2),
             settings=count_as("num_types"),
-            sources=lambda x: [x[0][k :: self.dim] for k in range(self.dim)],
-            zero=not self.use_bias,
+            sources=sources,
+            value=lambda x: np.where(
+                np.any(sources(x), axis=0) | self.use_bias, np.nan, 0.0
+            ),
         )
 
     def get_config(self) -> dict[str, Any]:

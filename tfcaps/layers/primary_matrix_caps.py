@@ -11,6 +11,7 @@ from tfcaps.layers.units import (
     LayerUnits,
     channels_of,
     channels_read,
+    constants_of,
     count_as,
 )
 from tfcaps.ops import Tensor, check_positive
@@ -118,6 +119,7 @@ class PrimaryMatrixCaps(FeatureMapLayer):
             count_as("num_types"),
             outputs=2,
             active=(0, 1),
+            folds=constants_of(poses, active),
         )
 
     def get_config(self) -> dict[str, Any]:

@@ -261,7 +261,7 @@ class RoutedCaps(keras.layers.Layer):
             outputs=1 + active,
             stay=not leave,
             compete=True,
-            zero=leave,
+            value=0.0 if leave else np.nan,
             active=(int(active), int(active)),
         )
 

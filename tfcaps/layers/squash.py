@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+import numpy as np
 
 from tfcaps.layers.units import LayerUnits
 from tfcaps.ops import SQUASHES, Tensor, check_squash
@@ -51,7 +52,10 @@ class Squash(keras.layers.Layer):
     def layer_units(self, input_shapes: Any) -> LayerUnits | None:
         if len(input_shapes[0]) != 5:
             return None  # channels of a map are components of one capsule
-        return LayerUnits(sources=lambda x: x)
+        return LayerUnits(
+            sources=lambda x: x,
+            value=lambda x: np.where(x[0] == 0, 0.0, np.nan),
+        )
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "squash": self.squash}

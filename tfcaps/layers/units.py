@@ -60,10 +60,14 @@ class LayerUnits(NamedTuple):
         outputs: How many outputs there are. If it has others, all units stay.
         stay: Whether all units of the outputs stay.
         compete: Whether units of the outputs count though nothing reads them.
-        zero: Whether, or which, units of the outputs are 0 if `made` is as
-            `fill` says, and all sources are 0.
-        active: Which input and output that is: 1, the activations, if poses
-            have some of their own.
+        value: What units of the outputs are in every image if `made` is as
+            `fill` says; NaN if that is not known. With `sources` a function
+            from such values of each input to those of the output; otherwise
+            they are those of the first sources.
+        active: The input and the output of which this holds: 1, activations, if
+            poses have some of their own.
+        folds: Kernels that read constant units of the inputs, and the biases to
+            which these can be added instead, see `constants_of`.
     """
 
     made: Sequence[Slice] = ()
@@ -73,8 +77,9 @@ class LayerUnits(NamedTuple):
     outputs: int = 1
     stay: bool = False
     compete: bool = False
-    zero: Any = True
+    value: Any = 0.0
     active: tuple[int, int] = (0, 0)
+    folds: Sequence[tuple[Any, Any]] = ()
 
 
 def count_as(name: str) -> Callable[[Mask], dict[str, Any]]:
@@ -97,3 +102,18 @@ def channels_read(conv: Any, unit: int = 1) -> list[Slice]:
     """Returns the weights that read units of so many channels each."""
     kernel = conv.kernel
     return [Slice(kernel, 2, np.arange(kernel.shape[2]) // unit)]
+
+
+def constants_of(*convs: Any) -> list[tuple[Any, Any]]:
+    """Returns `LayerUnits.folds` of convolutions.
+
+    Beyond the border a map is 0, and in half precision a bias would be rounded
+    otherwise than the sum.
+    """
+    fits = all(
+        conv.use_bias
+        and conv.padding == "valid"
+        and conv.compute_dtype == "float32"
+        for conv in convs
+    )
+    return [(conv.kernel, conv.bias) for conv in convs] if fits else []

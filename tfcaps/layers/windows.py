@@ -58,16 +58,10 @@ class Windows:
             )
 
     def cut(self, maps: Tensor) -> Tensor:
-        """Returns windows `[b, h', w', p, q, ...]` of maps `[b, h, w, ...]`.
-
-        What lies outside of the map is zero.
-        """
+        """Returns windows `[b, h', w', p, q, ...]` of maps `[b, h, w, ...]`."""
         parts = self.parts(maps)
-        rest = parts[0].shape[3:]
-        return ops.reshape(
-            ops.stack(parts, axis=3),
-            (-1, *self.shape, *self.kernel_size, *rest),
-        )
+        shape = (-1, *self.shape, *self.kernel_size, *parts[0].shape[3:])
+        return ops.reshape(ops.stack(parts, axis=3), shape)
 
     def parts(self, maps: Tensor) -> list[Tensor]:
         """Returns the content of windows at each place, `[b, h', w', ...]`."""
@@ -89,11 +83,8 @@ class Windows:
 
         Args:
             logits: One for each element of each window, `[b, h' * w' * p * q,
-                t]`.
-
-        Returns:
-            Tensor of the same shape: at each element the logarithm of the sum
-            of exponentials over all windows that hold the same child.
+                t]`, as the result: the logarithm of the sum of exponentials
+                over all windows that hold the same child.
         """
         members, children = self._members()
 

@@ -60,9 +60,9 @@ class CouplingLoss(keras.losses.Loss):
         crowding: Float. Weight of the third term. Defaults to `2.0`.
         share: Float in [0, 1]. Mean coupling with the class above which the
             third term is positive. Defaults to `0.5`.
-        places: Int. Number of places that have children of the same types; the
-            children of a place follow each other, as in `ClassCaps`. Defaults
-            to `1`: every child is of its own type.
+        places: Int. Number of places that have children of the same types,
+            which follow each other. Defaults to `1`: every child is of its own
+            type.
         **kwargs: `reduction`, `name` and `dtype` of `keras.losses.Loss`.
 
     Call arguments:

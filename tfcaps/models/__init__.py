@@ -1,6 +1,7 @@
 """Capsule networks as Keras functional models, and some that are trained."""
 
 from tfcaps.models.backbone import backbone_capsnet, backbone_parts_capsnet
+from tfcaps.models.body_plan_capsnet import body_plan_capsnet
 from tfcaps.models.constellation_capsnet import constellation_capsnet
 from tfcaps.models.deepcaps import deepcaps
 from tfcaps.models.dr_capsnet import (
@@ -22,6 +23,7 @@ __all__ = [
     "affine_capsnet",
     "backbone_capsnet",
     "backbone_parts_capsnet",
+    "body_plan_capsnet",
     "constellation_capsnet",
     "deepcaps",
     "dr_capsnet",

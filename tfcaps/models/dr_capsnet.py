@@ -17,9 +17,6 @@ from tfcaps.routing import DynamicRouting
 
 # Components of all capsules of the network with several layers.
 _DIM = 8
-# The usual 0.1 over the root of 1,152 children: one matrix turns them all
-# alike, so that they add up, and at 0.1 every class is long.
-_SHARED = {"class_name": "RandomNormal", "config": {"stddev": 0.003}}
 
 
 def dr_capsnet(
@@ -71,16 +68,22 @@ def dr_capsnet(
           section 4
     """
     images = keras.Input(input_shape, name="images")
+    # One matrix turns all children alike, so that they add up: at the usual
+    # 0.1, not over the root of 1,152 children, every class is long.
+    shared = None
+    if share == "all":
+        shared = keras.initializers.RandomNormal(stddev=0.003)
+    children = _stem(images, **stem)
     layer = ClassCaps(
         num_classes,
         class_dim,
         routing=routing,
         use_bias=use_bias,
         share=share,
-        transformation_initializer=_SHARED if share == "all" else None,
+        transformation_initializer=shared,
         name="class_caps",
     )
-    return capsule_network(images, _stem(images, **stem), [layer], name)
+    return capsule_network(images, children, [layer], name)
 
 
 def affine_capsnet(
@@ -134,11 +137,12 @@ def gamma_capsnet(
           https://arxiv.org/abs/1812.09707
     """
     images = keras.Input(input_shape, name="images")
+    children = _stem(images, **stem)
     layers = [
         FcCaps(hidden_capsules, 8, routing=routing, name="hidden_caps"),
         ClassCaps(num_classes, 16, routing=routing, name="class_caps"),
     ]
-    return capsule_network(images, _stem(images, **stem), layers, name)
+    return capsule_network(images, children, layers, name)
 
 
 def multilayer_capsnet(

@@ -69,10 +69,9 @@ def with_decoder(
         outputs `lengths` and `reconstruction`.
 
     Raises:
-        ValueError: If the model has no routed capsule layer, its last one has
-            not a capsule for each class, the decoder does not fit its images,
-            or the model has its own `train_step` and its class is not made of
-            inputs and outputs.
+        ValueError: If the last routed layer has not a capsule for each class,
+            the decoder does not fit the images, or the model has its own
+            `train_step` and its class is not made of inputs and outputs.
     """
     graphs.keep_pruned(model)
     given = graphs.without_couplings(model)

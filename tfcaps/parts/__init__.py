@@ -1,5 +1,6 @@
 """Networks of parts: types that stand at places, and classes made of them."""
 
+from tfcaps.parts.body_plan_model import BodyPlanModel
 from tfcaps.parts.constellation_caps import ConstellationCaps
 from tfcaps.parts.losses import (
     CellLoss,
@@ -12,6 +13,7 @@ from tfcaps.parts.part_caps import PartCaps
 from tfcaps.parts.template_decoder import TemplateDecoder
 
 __all__ = [
+    "BodyPlanModel",
     "CellLoss",
     "ConstellationCaps",
     "ConstellationModel",

@@ -122,6 +122,8 @@ def _predicted(model: keras.Model, inputs: Any) -> Any:
         # `predict_on_batch` would give every replica the whole batch.
         return model.predict(inputs, verbose=0)
     count = len(keras.tree.flatten(inputs)[0])
+    if count > _at_once(model):
+        return _in_parts(model, inputs, _predicted)
     missing = max(getattr(model, "largest_batch", 0) - count, 0)
     model.largest_batch = count + missing
     if missing:
@@ -134,15 +136,26 @@ def _predicted(model: keras.Model, inputs: Any) -> Any:
 
 
 def _eagerly(model: keras.Model, inputs: Any) -> Any:
-    count = len(keras.tree.flatten(inputs)[0])
-    step = max(1, _AT_ONCE // max(1, _numbers(model)))
+    return _in_parts(model, inputs, operator.call)
+
+
+def _in_parts(model: keras.Model, inputs: Any, run: Any) -> Any:
+    """Returns what a model makes of inputs, as many at once as there is room.
+
+    `run` takes the model, and some of the inputs.
+    """
+    count, step = len(keras.tree.flatten(inputs)[0]), _at_once(model)
     parts = []
     for start in range(0, max(count, 1), step):
         some = operator.itemgetter(slice(start, start + step))
-        parts.append(model(keras.tree.map_structure(some, inputs)))
+        parts.append(run(model, keras.tree.map_structure(some, inputs)))
     return keras.tree.map_structure(
         lambda *x: np.concatenate([*map(keras.ops.convert_to_numpy, x)]), *parts
     )
+
+
+def _at_once(model: keras.Model) -> int:
+    return max(1, _AT_ONCE // max(1, _numbers(model)))
 
 
 def _numbers(model: keras.Model) -> int:
@@ -151,7 +164,8 @@ def _numbers(model: keras.Model) -> int:
     for layer in model.layers:
         inside = getattr(layer, "model", layer)  # as of a frozen backbone
         if isinstance(inside, keras.Model):
-            total += _numbers(inside)
+            times = getattr(layer, "calls_a_sample", 1)
+            total += times * _numbers(inside)
         for tensor in keras.tree.flatten(getattr(layer, "output", [])):
             total += math.prod(size or 1 for size in tensor.shape[1:])
     return total

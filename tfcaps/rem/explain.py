@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfcaps.graphs import encoder
+from tfcaps.graphs import encoder, last_routed_layer
 from tfcaps.rem.evaluation.faithfulness import tree_lengths
 from tfcaps.rem.maps import blueprints, part_pictures
 from tfcaps.rem.parse.receptive_fields import ReceptiveFields, receptive_fields
@@ -105,12 +105,14 @@ class Explanation:
         if self.labels is not None and self.labels[k] is not None:
             is_right = self.labels[k] == self.trees.predicted[k]
             told += " (right)" if is_right else " (WRONG)"
-        leaves = [
-            "{} at x {:.1f}, y {:.1f}".format(leaf["name"], *leaf["place"])
-            if leaf["place"]
-            else leaf["name"]
-            for leaf in record["leaves"]
-        ]
+        leaves = []
+        for leaf in record["leaves"]:
+            text = leaf["name"]
+            if leaf["place"]:
+                text += " at x {:.1f}, y {:.1f}".format(*leaf["place"])
+            if "evidence" in leaf:
+                text += f" says {record['class']} by {leaf['evidence']:.1f}"
+            leaves.append(text)
         if leaves:
             told += f"; {len(leaves)} in its tree: {', '.join(leaves)}"
         predicted = self.trees.predicted[k]
@@ -183,6 +185,12 @@ def explain(
         blueprints=shifts,
         sizes=sizes,
     )
+    layer = last_routed_layer(model)
+    if hasattr(layer, "stated"):  # the evidence of a sum over leaves
+        says = layer.stated(trees.towards)
+        for k, record in enumerate(records):
+            for leaf in record["leaves"]:
+                leaf["evidence"] = round(float(says[k, leaf["child"]]), 2)
     if parts is None and trees.has_places and trees.in_tree.any():
         parts = part_pictures(images, trees)
     return Explanation(

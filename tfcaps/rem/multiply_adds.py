@@ -90,7 +90,8 @@ def of_layer(layer: Any, shape: Shape) -> int | None:
 
     `None` if it has weight matrices and is of a kind unknown here.
     """
-    if (inside := getattr(layer, "equivalent_layers", None)) is not None:
+    inside = getattr(layer, "equivalent_layers", None)
+    if inside is not None and not hasattr(layer, "multiply_adds"):
         return _sum_of((part, shape) for part in inside)
     if isinstance(layer, keras.Model):
         return multiply_adds(layer).total

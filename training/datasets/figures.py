@@ -8,17 +8,13 @@ four. Parts differ a little in place, size, angle and brightness, and the figure
 stands anywhere. One to three loose parts of the same kinds lie around it, at
 least `LOOSE_GAP` pixels away; they mean nothing.
 
-Images are drawn by a fixed seed, the same on every machine. Masks of the
-figure, of its parts and of the loose parts come with the test images. A class
-is called by its upper row and its lower one, such as `bar disc / triangle ring
-square`.
+Masks of the parts and of the loose parts come with the test images. A class is
+called by its upper row and its lower one, such as `bar disc / triangle ring
+square`. What was chosen on `figures` is tried on `figures_of_four`, of other
+slots and kinds. In `figures_repeated` every class has a kind twice, and slots
+are empty.
 
-`figures_of_four` are others: four slots and six kinds, of which every class has
-four. What was chosen on `figures` is tried on them. In `figures_repeated` every
-class has a kind twice, and slots are empty.
-
-The model for these images is SynDaCaTE (Levi and van der Wilk, 2025, arXiv
-2506.17558).
+Source: after SynDaCaTE, Levi and van der Wilk, 2025, arXiv 2506.17558.
 """
 
 from collections.abc import Callable

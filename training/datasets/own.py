@@ -22,6 +22,7 @@ import numpy as np
 
 from cli import UserError, progress
 from training import pictures
+from training.datasets import keypoint_photos
 from training.datasets.data import Data, checked, held_out
 from training.datasets.prepared import TEST_SHARE
 from training.images import Array, Images, Split, size_text
@@ -44,6 +45,8 @@ def npz(path: Path) -> Data:
         with open(path, "rb") as file:
             arrays = np.load(file, allow_pickle=False)
             names = getattr(arrays, "files", [])
+            if set(keypoint_photos.NAMES) <= set(names):
+                return _of_photos(path.stem, keypoint_photos.read(arrays))
             if not set(_ARRAYS) <= set(names):
                 raise UserError(
                     f"{path} must have the arrays {', '.join(_ARRAYS)}; "
@@ -56,6 +59,15 @@ def npz(path: Path) -> Data:
         message = f"{path} is not a readable .npz file: {error}."
         raise UserError(message) from error
     return checked(path.stem, (x_train, y_train), (x_test, y_test), None)
+
+
+def _of_photos(name: str, photos: keypoint_photos.KeypointPhotos) -> Data:
+    """Returns photos and classes, without what is to measure by."""
+    train, test = [
+        (photos.images[rows], photos.labels[rows])
+        for rows in (photos.is_train, ~photos.is_train)
+    ]
+    return checked(name, train, test, photos.class_names)
 
 
 # ----------------------------------------------------- which pictures there are

@@ -9,10 +9,10 @@ from tests.compaction import (
     compacted,
     fill,
     filters,
-    is_left_alone,
     randomized,
     silence,
 )
+from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.layers import PrimaryMatrixCaps, Squash
 
@@ -70,29 +70,29 @@ def always_in_training(features):
     return layers.BatchNormalization()(features, training=True)
 
 
-KEEP_ZERO = ["linear", "elu", "gelu", "leaky_relu", "relu6", "selu", "silu"]
-KEEP_ZERO += ["swish", "tanh"]
-MAKE_HALF = ["sigmoid", "hard_sigmoid", "softplus"]
+ELEMENTWISE = ["linear", "elu", "gelu", "leaky_relu", "relu6", "selu", "silu"]
+ELEMENTWISE += ["sigmoid", "hard_sigmoid", "softplus", "swish", "tanh"]
 LEAKY = [layers.Dropout(0.5), layers.ELU(), layers.Identity()]
-LEAKY += [layers.LeakyReLU(0.1), layers.ReLU(), layers.Activation("tanh")]
-ONE, TWO = [unread(1)], [constant(1), unread(3)]
+LEAKY += [layers.LeakyReLU(0.1), layers.ReLU(threshold=0.1)]
+LEAKY += [layers.Activation("sigmoid")]
+ONE, TWO = [unread(1)], [constant(1, -0.7), unread(3)]
 FEEDS_REMOVED = [unread(2), middle(np.s_[:, :, 1, [0, 1, 3]])]
 # Layers between two convolutions, settings, what is silenced, and how many
 # channels of the first one are left of four.
 CHANNELS = {
-    "constant": ([], {}, [constant(1, 0.7)], 4),
-    "zeros_around": ([], {"padding": "same"}, TWO, 2),
+    "constant-same": ([], {"padding": "same"}, [constant(1, 0.7)], 4),
+    "constant-unbiased": ([], {"use_bias": False}, [constant(1, 0.7)], 4),
+    "zero-same": ([], {"padding": "same"}, [constant(1, -0.7)], 3),
+    "zero-unbiased": ([], {"use_bias": False}, [constant(1, -0.7)], 3),
     "softmax": ([], {"activation": "softmax"}, ONE, 4),
     "softmax_layer": ([layers.Activation("softmax")], {}, ONE, 4),
-    **{name: ([], {"activation": name}, TWO, 2) for name in KEEP_ZERO},
-    **{name: ([], {"activation": name}, TWO, 3) for name in MAKE_HALF},
+    **{name: ([], {"activation": name}, TWO, 2) for name in ELEMENTWISE},
     "single_channels": (LEAKY, {"activation": None}, TWO, 2),
-    "a_half": ([layers.Activation("sigmoid")], {}, TWO, 3),
-    "batch": ([layers.BatchNormalization()], {}, TWO, 3),
-    "batch-zero": ([layers.BatchNormalization(center=False)], {}, TWO, 3),
+    "batch": ([layers.BatchNormalization()], {}, TWO, 2),
+    "batch-scale": ([layers.BatchNormalization(center=False)], {}, TWO, 2),
     "batch-rows": ([layers.BatchNormalization(axis=1)], {}, TWO, 4),
-    "instance": ([layers.GroupNormalization(-1)], {}, TWO, 3),
-    "as_many_groups": ([layers.GroupNormalization(4)], {}, TWO, 3),
+    "instance": ([layers.GroupNormalization(-1)], {}, TWO, 2),
+    "as_many_groups": ([layers.GroupNormalization(4)], {}, TWO, 2),
     "groups": ([layers.GroupNormalization(2)], {}, TWO, 4),
     "instance-rows": ([layers.GroupNormalization(-1, axis=1)], {}, TWO, 4),
     "layer": ([layers.LayerNormalization()], {}, TWO, 4),
@@ -117,12 +117,34 @@ def test_channels_are_left_that_something_needs(name, rng):
     model = convs(*between, rng=rng, **settings)
     for silence_some in silenced:
         silence_some(model)
-    compact = compacted(model)
+    # Constant channels are rounded, and divided by the root of 1e-3.
+    compact = compacted(model, atol=1e-5)
     assert filters(compact) == left
     if left == 4:
         assert compact.count_params() == model.count_params()
     elif between and between[0].name == "middle":
         assert filters(compact, "middle") == left
+
+
+def test_constant_channel_becomes_a_bias(rng):
+    model = convs(rng=rng)
+    silence(model.get_layer("first"), 1, bias=0.7)
+    compact = compacted(model)
+    assert filters(compact) == 3
+    kernel, bias = model.get_layer("second").get_weights()
+    expected = 0.7 * kernel[:, :, 1].sum(axis=(0, 1)) + bias
+    found = compact.get_layer("second").bias
+    np.testing.assert_allclose(found, expected, atol=SUMS)
+
+
+@pytest.mark.parametrize("padding", ["valid", "same"])
+def test_constant_channel_stays_that_one_of_two_layers_pads(padding, rng):
+    images = keras.Input((7, 7, 2))
+    features = layers.Conv2D(4, 3, activation="relu", name="first")(images)
+    ends = [layers.Conv2D(2, 3, padding=p) for p in ("valid", padding)]
+    model = keras.Model(images, [end(features) for end in ends])
+    silence(randomized(model, rng).get_layer("first"), 1, bias=0.7)
+    assert filters(compacted(model)) == (3 if padding == "valid" else 4)
 
 
 def test_channel_that_one_of_two_layers_needs_stays(rng):
@@ -153,7 +175,7 @@ def test_channel_of_a_sum_leaves_all_that_is_added_or_stays(rng):
     silence(model.get_layer("left"), 1)
     for also, left in (
         (lambda: None, 4),  # the right side varies
-        (lambda: silence(model.get_layer("right"), 1), 3),
+        (lambda: silence(model.get_layer("right"), 1, bias=0.7), 3),
         (lambda: fill(model.get_layer("last").kernel, np.s_[:, :, 2]), 2),
     ):
         also()
@@ -164,7 +186,7 @@ def test_channel_of_a_sum_leaves_all_that_is_added_or_stays(rng):
 
 def test_channels_are_removed_before_they_are_joined(rng):
     model = residual(rng, layers.Concatenate())
-    silence(model.get_layer("left"), 1)
+    silence(model.get_layer("left"), 1, bias=0.7)
     fill(model.get_layer("last").kernel, np.s_[:, :, [4, 6]])
     compact = compacted(model)
     assert filters(compact, "left") == 3
@@ -183,14 +205,15 @@ def test_channels_first_is_left_alone():
     assert rem.compact(model).count_params() == model.count_params()
 
 
-def test_channels_stay_that_one_part_of_matrix_caps_reads(rng):
+def test_constant_channels_become_biases_of_both_parts_of_matrix_caps(rng):
     images = keras.Input((7, 7, 2))
     features = layers.Conv2D(4, 3, activation="relu", name="first")(images)
     primary = PrimaryMatrixCaps(2, 4, name="primary")
     model = randomized(keras.Model(images, list(primary(features))), rng)
+    silence(model.get_layer("first"), 1, bias=0.7)
     fill(primary.pose_conv.kernel, np.s_[:, :, 2])
-    assert is_left_alone(model)
+    assert filters(compacted(model)) == 3
     fill(primary.activation_conv.kernel, np.s_[:, :, [2, 3]])
     compact = compacted(model)
-    assert filters(compact) == 3
+    assert filters(compact) == 2
     assert compact.get_layer("primary").num_types == 2

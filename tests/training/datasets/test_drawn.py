@@ -104,7 +104,8 @@ def assert_drawn_by_seed(source, checksum):
     (images, labels), masks = source.draw(20, 0)
     # Of the first machine they were drawn on.
     drawn = images, labels, masks.parts, masks.loose, masks.kinds
-    assert zlib.crc32(b"".join(map(np.ndarray.tobytes, drawn))) == checksum
+    known = [array.tobytes() for array in drawn if array is not None]
+    assert zlib.crc32(b"".join(known)) == checksum
     (again, same), masks_again = source.draw(20, 0)
     np.testing.assert_array_equal(again, images)
     np.testing.assert_array_equal(same, labels)

@@ -24,13 +24,15 @@ def compact(model: keras.Model) -> keras.Model:
       as a type of which every child has a transformation of zero, below a layer
       whose routing ignores it (dynamic, uniform, self-attention, and
       scaled-distance routing over `"capsule"`);
-    - one that is 0 in every image, as all weights that make it are, with its
-      bias. A hidden capsule still competes, as one of the routing's
-      `silent_parents`; with EM routing see `EMRouting.absent`.
+    - one that is 0 in every image, as all weights that make it are. A hidden
+      capsule still competes, as one of the routing's `silent_parents`; with EM
+      routing see `EMRouting.absent`;
+    - a channel whose own kernel is zero: what it adds to the next convolution
+      goes into that one's bias, if it has one and no padding.
 
     What a sum adds up leaves together. Outputs are the same but for rounding,
     since sums have fewer terms. Layers of kinds unknown here stay, and so does
-    whatever feeds them. Single zeros stay, and save nothing.
+    whatever feeds them. Single zeros save nothing.
 
     Args:
         model: A functional or sequential model. It is not changed.
@@ -51,7 +53,7 @@ def compact(model: keras.Model) -> keras.Model:
     >>> from tfcaps.models import dr_capsnet
     >>> model = dr_capsnet((17, 17, 1), 2, filters=4, primary_types=3)
     >>> kernel = model.get_layer("conv").kernel
-    >>> _ = kernel.assign(kernel.numpy() * [1, 0, 1, 1])  # its bias is 0
+    >>> _ = kernel.assign(kernel.numpy() * [1, 0, 1, 1])
     >>> compact(model).get_layer("conv").filters
     3
     """
@@ -61,8 +63,11 @@ def compact(model: keras.Model) -> keras.Model:
     given = without_couplings(model)
     model = functional(given)
     units = Units(model)
-    keep = units.needed()[units.groups]
-    rebuilt = {id(call.layer): call.rebuilt(keep) for call in units.calls}
+    values = units.constants()
+    keep = units.needed(values)[units.groups]
+    rebuilt = {
+        id(call.layer): call.rebuilt(keep, values) for call in units.calls
+    }
     copy = clone_with_call(
         model,
         lambda layer, *args, **kwargs: rebuilt[id(layer)][0](*args, **kwargs),

@@ -13,6 +13,7 @@ from tfcaps.layers.units import (
     Slice,
     channels_of,
     channels_read,
+    constants_of,
     count_as,
 )
 
@@ -39,21 +40,24 @@ def units_of(layer: Any, inputs: list[Shape], output: Shape) -> Any:
     if axis is None:
         return None
     if kind is layers.Add and len(set(inputs)) == 1:
-        return LayerUnits(sources=lambda x: x)
+        return LayerUnits(sources=lambda x: x, value=lambda x: np.sum(x, 0))
     if kind is layers.Concatenate and output[axis] is not None:
         if layer.axis % len(shape) == axis:
-            return LayerUnits(sources=lambda x: [np.concatenate(x)])
+            return LayerUnits(sources=lambda x: [np.concatenate(x)], value=None)
     if kind is layers.Reshape:
         return _reshape(shape, output)
     if kind is layers.Conv2D:
         known = layer.groups == 1 and layer.data_format == "channels_last"
         if known and _is_elementwise(layer, shape):
-            zero = ops.convert_to_numpy(layer.activation(ops.zeros(1)))
+            kernel, *bias = channels_of(layer, 1)
+            constant = layer.bias if bias else ops.zeros(1)
             return LayerUnits(
-                channels_of(layer, 1),
+                [kernel, *(b._replace(counts=False) for b in bias)],
                 channels_read(layer),
                 count_as("filters"),
-                zero=not zero.any(),
+                # Without a kernel it is what the activation makes of the bias.
+                value=ops.convert_to_numpy(layer.activation(constant)),
+                folds=constants_of(layer),
             )
     if kind in _EACH and _EACH[kind](layer, shape):
         return _each(layer, shape, axis)
@@ -81,9 +85,19 @@ def _reshape(shape: Shape, target: Shape) -> LayerUnits | None:
 
 def _each(layer: Any, shape: Shape, axis: int) -> LayerUnits:
     """Returns the units of a layer that treats each by itself."""
-    sizes = [1] * len(shape)
-    sizes[axis] = shape[axis] or 1
-    zeros = layer(ops.zeros(sizes), training=False)
+
+    def value(inputs: list[Any]) -> Any:
+        [values] = inputs
+        known = ~np.isnan(values)
+        sizes = [1] * len(shape)
+        sizes[axis] = -1
+        given = np.where(known, values, 0.0).reshape(sizes).astype("float32")
+        outputs = ops.convert_to_numpy(layer(given, training=False))
+        if len(shape) != 4:  # such as one that pads
+            known &= (values == 0) & ~any_at(outputs != 0, axis)
+            outputs = np.zeros(len(values))
+        return np.where(known, np.ravel(outputs), np.nan)
+
     # A normalisation of as many groups as units, however many there are.
     changes = {"groups": -1} if hasattr(layer, "groups") else {}
     return LayerUnits(
@@ -94,7 +108,7 @@ def _each(layer: Any, shape: Shape, axis: int) -> LayerUnits:
         ],
         settings=lambda left: changes,
         sources=lambda x: x,
-        zero=~any_at(ops.convert_to_numpy(zeros) != 0, axis),
+        value=value,
     )
 
 

@@ -14,6 +14,8 @@ from tfcaps.graphs import calls_of
 from tfcaps.layers.units import Ids, LayerUnits, Mask, Shape
 from tfcaps.rem.compaction.rules import AXIS, any_at, units_of
 
+Values = NDArray[np.floating]
+
 
 class UnitCall(NamedTuple):
     """A call of a layer or an operation, and the numbers of its units."""
@@ -50,8 +52,11 @@ class UnitCall(NamedTuple):
                 np.logical_and.at(silent, s.units, ~any_at(differs, s.axis))
         return silent
 
-    def rebuilt(self, keep: Mask) -> tuple[Any, list[Any]]:
-        """Returns a layer for the units that are left, and its weights."""
+    def rebuilt(self, keep: Mask, values: Values) -> tuple[Any, list[Any]]:
+        """Returns a layer for the units that are left, and its weights.
+
+        What the others are in every image becomes a part of biases.
+        """
         layer = self.layer
         if not isinstance(layer, keras.Layer):
             return layer, []  # an operation without weights
@@ -60,6 +65,11 @@ class UnitCall(NamedTuple):
         if self.units is not None:
             taken, left = keep[self.inputs[0]], keep[self.outputs[0]]
             config |= self.units.settings(left)
+            constant = np.nan_to_num(values[self.inputs[0]]) * ~taken
+            for kernel, bias in self.units.folds:
+                sums = constant @ array_of(kernel).sum(axis=(0, 1))
+                array = arrays[id(bias)] + sums
+                arrays[id(bias)] = array.astype(arrays[id(bias)].dtype)
             for slices, mask in (
                 (self.units.made, left),
                 (self.units.read, taken),
@@ -129,35 +139,38 @@ class Units:
         self.pinned = np.zeros(count, bool)
         self.pinned[self.groups[np.concatenate(pinned)]] = True
 
-    def needed(self) -> Mask:
-        """Returns a mask of the groups that something depends on."""
-        keep, zero = self.pinned.copy(), self._zero()
-        for call in self.calls:
-            if call.units is not None and call.units.compete:
-                keep[self.groups[call.outputs[0]][~call.silent()]] = True
-        self._grow(keep, zero)
-        for ids in self._numbers.values():
-            if len(ids) and not keep[self.groups[ids]].any():
-                keep[self.groups[ids[0]]] = True  # no layer without units
-                self._grow(keep, zero)
-        return keep
-
-    def _zero(self) -> Mask:
-        """Returns a mask of the units that are 0 in every image."""
-        zero = np.zeros(len(self.groups), bool)
+    def constants(self) -> Values:
+        """Returns what each unit is in every image, NaN if that varies."""
+        values = np.full(len(self.groups), np.nan)
         for call in self.calls:
             if (units := call.units) is None:
                 continue
             if units.sources is None:
-                silent = call.silent()
+                outputs: Any = np.where(call.silent(), units.value, np.nan)
             else:
-                sources = units.sources([zero[ids] for ids in call.inputs])
-                silent = np.all(sources, axis=0)
+                inputs = [values[ids] for ids in call.inputs]
+                outputs = units.sources(inputs)[0]
+                if callable(units.value):
+                    outputs = units.value(inputs)
             ids = call.outputs[units.active[1]]
-            zero[ids] = (silent & units.zero)[: len(ids)]
-        return zero
+            if len(ids):  # not the activations of classes, [b, j]
+                values[ids] = outputs
+        return values
 
-    def _grow(self, keep: Mask, zero: Mask) -> None:
+    def needed(self, values: Values) -> Mask:
+        """Returns a mask of the groups that something depends on."""
+        keep = self.pinned.copy()
+        for call in self.calls:
+            if call.units is not None and call.units.compete:
+                keep[self.groups[call.outputs[0]][~call.silent()]] = True
+        self._grow(keep, values)
+        for ids in self._numbers.values():
+            if len(ids) and not keep[self.groups[ids]].any():
+                keep[self.groups[ids[0]]] = True  # no layer without units
+                self._grow(keep, values)
+        return keep
+
+    def _grow(self, keep: Mask, values: Values) -> None:
         """Adds the groups that those which are kept depend on."""
         before = -1
         while before < (before := keep.sum()):
@@ -165,9 +178,12 @@ class Units:
                 if call.units is None or not call.inputs:
                     continue
                 used = call.used(keep[self.groups[call.outputs[0]]])
-                active = ~zero[call.inputs[call.units.active[0]]]
+                of_input = values[call.inputs[call.units.active[0]]]
+                varies = of_input != 0  # or NaN
+                if call.units.folds:
+                    varies = np.isnan(of_input)
                 # A pose of 0 casts no vote; an activation of 0 needs both.
-                used = used | active if call.units.active[0] else used & active
+                used = used | varies if call.units.active[0] else used & varies
                 keep[self.groups[call.inputs[0]][used]] = True
 
 

@@ -78,6 +78,9 @@ class Trees:
             of these layers, and last for the children of the classes.
         grid: Rows, columns and types of the children, `(h, w, t)`; `(i,)` where
             they have no positions.
+        presence: How much of its type is at each child's place, `[n, i]`,
+            whatever wins there, if the layer says so (`child_presence`).
+            Defaults to `None`.
     """
 
     predicted: Array
@@ -92,6 +95,7 @@ class Trees:
     hidden: tuple[tuple[Array, Array], ...] = ()
     thresholds: tuple[float, ...] = ()
     grid: tuple[int, ...] = ()
+    presence: Array | None = None
 
     def __len__(self) -> int:
         return len(self.predicted)
@@ -107,7 +111,8 @@ class Trees:
     def _of_each(self) -> dict[str, Any]:
         """Returns the attributes that have a row for each image, by name."""
         names = [field.name for field in dataclasses.fields(self)]
-        return {n: getattr(self, n) for n in names if n not in _SHARED}
+        each = {n: getattr(self, n) for n in names if n not in _SHARED}
+        return {n: value for n, value in each.items() if value is not None}
 
     def match(self, images: ArrayLike) -> Array:
         """Returns images as an array, if there is one for each tree."""
@@ -176,7 +181,8 @@ class Trees:
     def type_map(self) -> NDArray[np.int64]:
         """The type at each place, `[n, rows, columns]`, int64.
 
-        That is the most active type there, or -1 where none is `active`.
+        That is the type with the largest `presence` there, or activation where
+        no presence is known; -1 where it is less than a tenth of the image's.
 
         Raises:
             ValueError: If the children have no positions.
@@ -187,10 +193,11 @@ class Trees:
                 "that takes [b, h, w, t, k]. Received: children of the grid "
                 f"{self.grid}."
             )
-        shape = (len(self), *self.grid)
-        types = self.activations.reshape(shape).argmax(axis=-1)
-        nothing = ~self.active.reshape(shape).any(axis=-1)
-        return np.where(nothing, -1, types)
+        there = self.activations if self.presence is None else self.presence
+        there = there.reshape((len(self), *self.grid))
+        most = there.max(axis=(1, 2, 3), keepdims=True)[..., 0]
+        some = there.max(axis=-1) > _ACTIVE * np.maximum(most, _LEAST)
+        return np.where(some, there.argmax(axis=-1), -1)
 
     @functools.cached_property
     def slots(self) -> Array:
@@ -406,6 +413,7 @@ class TreeNetwork:
             hidden=tuple((a, c) for a, c in outputs["hidden"]),
             thresholds=self._thresholds,
             grid=self.grid,
+            presence=outputs.get("presence"),
         )
 
 
@@ -465,4 +473,6 @@ class _Children(keras.layers.Layer):
         if hasattr(self.layer, "child_places"):
             places = self.layer.child_places(children)
             found["places"] = ops.cast(places, "float32")
+        if hasattr(self.layer, "child_presence"):
+            found["presence"] = self.layer.child_presence(children)
         return found

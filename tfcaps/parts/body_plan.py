@@ -1,0 +1,425 @@
+"""Estimates a body plan: types of parts that all classes share, and frames.
+
+No label of a part is used, and no class but for the evidence:
+
+1. The norm of a photo's deep map is the *mass* of its places; most of it is the
+   object.
+2. The object is longer one way, and its ends look different. Over all photos
+   the moments `sum(mass * x * features)` point one way or the opposite, as the
+   objects face; the first singular vector of these moments tells which, and
+   what looks like the heavier end. This end is the origin of the object's own
+   frame; its size, turn and mirror follow.
+3. A network tells from appearance where in the frame a place is. It is asked of
+   photos that it was not trained on. Types are clusters of what it tells, and
+   of where the place is.
+4. Another network tells the type from the features of a window alone.
+5. A class is what its parts look like: logistic regression on the features of
+   the leaves.
+"""
+
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage, optimize
+from scipy.cluster.vq import kmeans2, vq
+
+from tfcaps.parts.body_plan_caps import frame_of
+
+Array = NDArray[Any]
+
+_SHARE = 0.35  # of the places of a photo that have a mass
+_HEAVY = 0.3  # of the greatest mass: surely a part
+_SHARPNESS = 6.0  # of the end that is the origin
+_TURN = 0.5  # share of the axis' turn that the frame follows
+_FAR = 2.5  # sizes; what is farther is told apart less and less
+_BINS, _BELL = 40, 0.2  # of the frame, and how softly places are of them
+_PLACE = 0.5  # weight of a place beside what is told of it
+_COMPONENTS = 48  # of a map of the whole photo
+_LOCAL = 176  # of the features of a window
+_SAMPLE = 15_000  # places on which components are fitted
+UNITS = 512  # of the network that tells types
+_ROUNDS = 12  # of the estimation of plans
+_LEAST_SPREAD = 0.1  # of a part in its plan
+_ROBUST = 4  # rounds, in which those far off lose their weight
+_THERE = 0.5  # a part that is so active is there
+
+
+class Frames(NamedTuple):
+    """The objects' own frames.
+
+    Attributes:
+        cells: Indices of the places with a mass, `[n, cells]`.
+        mass: Of all places, as a share of the photo's greatest, `[n, places]`.
+        coordinates: Of the cells, complex `[n, cells]`.
+        facing: 1 if the heavier end is on the right, else -1, `[n]`.
+        appearance: Features of the whole photo at the cells, `[n, cells, d]`.
+    """
+
+    cells: Array
+    mass: Array
+    coordinates: Array
+    facing: Array
+    appearance: Array
+
+
+class Components(NamedTuple):
+    """The principal components of a map: `(x - mean) @ kernel`."""
+
+    mean: Array
+    kernel: Array
+
+    def __call__(self, maps: Array) -> Array:
+        """Returns those of maps `[n, ..., channels]`, photo by photo."""
+        return np.stack(
+            [(x.astype("f4") - self.mean) @ self.kernel for x in maps]
+        )
+
+
+def components(maps: Array, count: int, seed: int = 0) -> Components:
+    """Returns the components of a map, scaled to a deviation of 1 in all."""
+    draw = np.random.default_rng(seed)
+    rows = np.sort(draw.integers(len(maps), size=_SAMPLE))
+    row, column = draw.integers(maps.shape[1], size=(2, _SAMPLE))
+    x = np.asarray(maps[rows, row, column], "f4")
+    mean = x.mean(axis=0)
+    x = x - mean
+    _, vectors = np.linalg.eigh((x.T @ x).astype("f8"))
+    kernel = vectors[:, ::-1][:, :count].astype("f4")
+    return Components(mean, kernel / ((x @ kernel).std() + 1e-9))
+
+
+def frames(deep: Array, middle: Array) -> Frames:
+    """Returns the frames of photos, from their maps as a whole.
+
+    Args:
+        deep: `[n, h, w, channels]`.
+        middle: A finer map, `[n, r h, r w, channels]`.
+    """
+    n, rows, columns = middle.shape[:3]
+    times = (1, rows / deep.shape[1], columns / deep.shape[2])
+    norms = [np.linalg.norm(photo.astype("f4"), axis=-1) for photo in deep]
+    norm = ndimage.zoom(np.stack(norms), times, order=1).reshape(n, -1)
+    mass = norm - np.quantile(norm, 1 - _SHARE, axis=1, keepdims=True)
+    mass = np.clip(mass, 0, None)
+    mass /= mass.max(axis=1, keepdims=True) + 1e-9
+    cells = np.argsort(-mass, axis=1)[:, : int(_SHARE * rows * columns)]
+    coarse = components(deep, _COMPONENTS)(deep)
+    near = at(ndimage.zoom(coarse, (*times, 1), order=1), cells)
+    fine = at(components(middle, _COMPONENTS)(middle), cells)
+    weight = at(mass, cells)
+    weight /= weight.sum(axis=1, keepdims=True)
+    z = (cells % columns + 1j * (cells // columns)) + (0.5 + 0.5j)
+    centre = (weight * z).sum(axis=1, keepdims=True)
+    size = np.sqrt((weight * abs(z - centre) ** 2).sum(axis=1, keepdims=True))
+    r = (z - centre) / size
+    unit = near - (weight[..., None] * near).sum(axis=1, keepdims=True)
+    unit /= np.linalg.norm(unit, axis=-1, keepdims=True) + 1e-6
+    moments = ((weight * r.real)[..., None] * unit).sum(axis=1)
+    moments /= np.linalg.norm(moments, axis=1, keepdims=True) + 1e-9
+    axis = np.linalg.svd(moments, full_matrices=False)[2][0]
+    end = unit @ axis
+    if (weight * end).sum(axis=1).mean() < end.mean():
+        end = -end
+    direction = (weight * end * r).sum(axis=1)
+    facing = np.where(direction.real > 0, 1.0, -1.0)
+    pull = weight * np.exp(_SHARPNESS * end)
+    origin = (pull * z).sum(axis=1) / pull.sum(axis=1)
+    turn = np.angle(abs(direction.real) + 1j * direction.imag)
+    turn = _TURN * (turn - np.median(turn))
+    u = (z - origin[:, None]) / size
+    u = (u.real * facing[:, None] + 1j * u.imag) * np.exp(-1j * turn)[:, None]
+    u = u / (1 + abs(u) / _FAR)
+    appearance = np.concatenate([near, fine], axis=-1)
+    return Frames(cells, mass, u, facing, appearance)
+
+
+def told_places(found: Frames, local: Array, seed: int) -> Array:
+    """Returns where in the frame appearance tells that places are.
+
+    Complex `[n, cells]`, of each half of the photos told by a network that was
+    trained on the other.
+
+    Args:
+        found: The frames.
+        local: Features of windows, `[n, places, d]`.
+        seed: Int. Of all that is drawn.
+    """
+    u, draw = found.coordinates, np.random.default_rng(seed)
+    seen = np.concatenate([found.appearance, at(local, found.cells)], axis=-1)
+    bins = clusters(plane(u), _BINS, seed) @ np.array([1, 1j])
+    fold = draw.permutation(len(u)) % 2
+    told = np.zeros_like(u)
+    for k in (0, 1):
+        own, asked = np.flatnonzero(fold != k), fold == k
+        count = min(50, u.shape[1])
+        j = np.stack([draw.choice(u.shape[1], count, False) for _ in own])
+        near = np.take_along_axis(u[own], j, axis=1).ravel()
+        target = np.exp(-(abs(near[:, None] - bins) ** 2) / (2 * _BELL**2))
+        target /= target.sum(axis=1, keepdims=True) + 1e-12
+        x = seen[own[:, None], j].reshape(len(near), -1)
+        model = network(x, target, 256, 4, seed)
+        told[asked] = predicted(model, seen[asked]) @ bins
+    return told
+
+
+def types_of(found: Frames, told: Array, count: int, seed: int) -> Array:
+    """Returns the type of each place, `[n, places]`, `count` of nothing.
+
+    Types are clusters of what appearance tells of a place, and of the place.
+    """
+    u = found.coordinates
+    points = np.concatenate([plane(told), _PLACE * plane(u)], axis=-1)
+    kinds, _ = vq(points.reshape(-1, 4), clusters(points, count, seed))
+    types = np.full(found.mass.shape, count)
+    np.put_along_axis(types, found.cells, kinds.reshape(u.shape), axis=1)
+    return types
+
+
+def local_network(
+    found: Frames, types: Array, local: Array, count: int, seed: int
+) -> keras.Model:
+    """Trains the network that tells a type from the features of a window.
+
+    Where the mass is small, it is to tell "nothing" rather than the type.
+    """
+    draw = np.random.default_rng(seed)
+    on = np.stack([draw.permutation(row)[:70] for row in found.cells])
+    j = np.stack([draw.choice(types.shape[1], 40, False) for _ in types])
+    j = np.concatenate([on, j], axis=1)
+    target = np.eye(count + 1, dtype="f4")[at(types, j)]
+    sure = np.clip(at(found.mass, j) / _HEAVY, 0, 1)[..., None]
+    target = target * sure + (1 - sure) * np.eye(count + 1)[count]
+    x = at(local, j).reshape(-1, local.shape[-1])
+    return network(x, target.reshape(len(x), -1), UNITS, 8, seed)
+
+
+def network(
+    x: Array, target: Array, units: int, epochs: int, seed: int
+) -> keras.Model:
+    """Trains a network of one hidden layer to tell shares `target`."""
+    keras.utils.set_random_seed(seed)
+    scale = keras.layers.Normalization()
+    scale.adapt(x[::5])
+    model = keras.Sequential(
+        [
+            keras.Input(x.shape[1:]),
+            scale,
+            keras.layers.Dropout(0.1),
+            keras.layers.Dense(units, activation="relu"),
+            keras.layers.Dropout(0.3),
+            keras.layers.Dense(target.shape[1], activation="softmax"),
+        ]
+    )
+    rate = keras.optimizers.schedules.CosineDecay(
+        2e-3, epochs * -(-len(x) // 1024)
+    )
+    model.compile(
+        keras.optimizers.AdamW(rate, weight_decay=1e-4),
+        "categorical_crossentropy",
+    )
+    model.fit(x, target, batch_size=1024, epochs=epochs, verbose=0)
+    return model
+
+
+def predicted(model: keras.Model, x: Array) -> Array:
+    """Returns what a network tells of features `[..., d]`."""
+    flat = model.predict(
+        x.reshape(-1, x.shape[-1]), batch_size=16_384, verbose=0
+    )
+    return flat.reshape(*x.shape[:-1], -1)
+
+
+class Evidence(NamedTuple):
+    """A class is what its parts look like: a sum over leaves.
+
+    Attributes:
+        kernel: What a leaf's features say for a class, `[t, d, j]`.
+        constants: What a leaf says by being there, `[t, j]`.
+        bias: `[j]`.
+    """
+
+    kernel: Array
+    constants: Array
+    bias: Array
+
+    def __call__(self, leaves: Array, active: Array) -> Array:
+        """Returns what each leaf says for each class, `[n, t, j]`."""
+        says = np.einsum("ntd,tdj->ntj", leaves, self.kernel, optimize=True)
+        return active[..., None] * (says + self.constants)
+
+
+def evidence(
+    leaves: Array, active: Array, labels: Array, classes: int, strength: float
+) -> Evidence:
+    """Learns what leaves say for classes, by logistic regression.
+
+    It is on the features of all leaves times how active they are, those of each
+    type apart and their mean; one matrix for each type in the end.
+
+    Args:
+        leaves: Features of the leaves, `[n, t, d]`.
+        active: How active they are, `[n, t]`.
+        labels: Classes, `[n]`.
+        classes: Int. How many there are.
+        strength: Float. The inverse of the weight of the penalty.
+    """
+    n, count, size = leaves.shape
+    mean = leaves.mean(axis=0)
+    kinds = (leaves - mean) * active[..., None]
+    scales = [kinds.std(axis=0) + 0.01, kinds.mean(axis=1).std(axis=0) + 0.01]
+    apart = (kinds / scales[0]).reshape(n, -1)
+    joint = kinds.mean(axis=1) / scales[1]
+    norms = [np.sqrt((part**2).sum() / n) for part in (apart, joint)]
+    x = np.concatenate([apart / norms[0], joint / norms[1]], axis=1)
+    weights, bias = logistic(x, labels, classes, strength)
+    kernel = weights[: count * size].reshape(count, size, -1)
+    kernel = kernel / scales[0][..., None] / norms[0]
+    shared = weights[count * size :] / scales[1][:, None] / norms[1]
+    kernel = (kernel + shared / count).astype("f4")
+    constants = -np.einsum("td,tdj->tj", mean, kernel)
+    return Evidence(kernel, constants, bias.astype("f4"))
+
+
+def logistic(
+    x: Array, labels: Array, classes: int, strength: float
+) -> tuple[Array, Array]:
+    """Returns weights `[d, j]` and bias `[j]` of a logistic regression.
+
+    As there may be fewer rows than columns, in the rows' own coordinates.
+    """
+    squares, u = np.linalg.eigh((x @ x.T).astype("f8"))
+    keep = squares > 1e-6 * squares[-1]
+    basis = x.T @ (u[:, keep] / np.sqrt(squares[keep]))
+    own = (x @ basis).astype("f8")
+    target = np.eye(classes)[labels]
+    shape = (own.shape[1] + 1, classes)
+
+    def loss(flat: Array) -> tuple[float, Array]:
+        w = flat.reshape(shape)
+        logits = own @ w[:-1] + w[-1]
+        logits -= logits.max(axis=1, keepdims=True)
+        odds = np.exp(logits)
+        total = odds.sum(axis=1, keepdims=True)
+        cost = np.log(total).sum() - (logits * target).sum()
+        slope = odds / total - target
+        gradient = np.concatenate([own.T @ slope, slope.sum(0, keepdims=True)])
+        gradient[:-1] += w[:-1] / strength
+        cost += (w[:-1] ** 2).sum() / (2 * strength)
+        return cost, gradient.ravel()
+
+    best = optimize.minimize(
+        loss,
+        np.zeros(shape).ravel(),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": 300},
+    )
+    w = best.x.reshape(shape)
+    return basis @ w[:-1], w[-1]
+
+
+def at(maps: Array, cells: Array) -> Array:
+    """Returns maps `[n, places, ...]` or `[n, h, w, d]` at places `[n, m]`."""
+    if maps.ndim == 2:
+        return np.take_along_axis(maps, cells, axis=1)
+    flat = maps.reshape(len(maps), -1, maps.shape[-1])
+    return np.take_along_axis(flat, cells[..., None], axis=1)
+
+
+def clusters(points: Array, count: int, seed: int) -> Array:
+    """Returns the centres of clusters of points `[n, m, d]`."""
+    some = points.reshape(-1, points.shape[-1])[::9]
+    return kmeans2(some, count, minit="++", seed=seed)[0]
+
+
+def plane(points: Array) -> Array:
+    """Returns complex numbers as two real ones."""
+    return np.stack([points.real, points.imag], axis=-1).astype("f4")
+
+
+class Plans(NamedTuple):
+    """Where parts stand in the frame of an object.
+
+    Attributes:
+        places: Rows and columns, `[p, t, 2]`, in the mean size of an object.
+        spreads: Deviations of parts from there, `[p, t]`.
+        error: Median distance, in held-out photos, of a part from where the
+            others have it by the plan, as a share of the image's side; the
+            mean over types.
+    """
+
+    places: Array
+    spreads: Array
+    error: float
+
+
+def plans_of(
+    places: Array,
+    active: Array,
+    facing: Array,
+    held: Array,
+    count: int,
+    side: float,
+    seed: int,
+) -> Plans:
+    """Estimates plans from where parts are, by expectation-maximisation.
+
+    The frame of each photo, with its plan and mirror, is latent; it is found as
+    at inference, see `frame_of`. Photos that are `held` out measure the error.
+
+    Args:
+        places: Rows and columns of parts in pixels, `[n, t, 2]`.
+        active: How sure they are, `[n, t]`.
+        facing: How objects are turned at first, 1 or -1, `[n]`.
+        held: Bool `[n]`.
+        count: Int. Number of plans. The first guess parts photos at random.
+        side: Float. Pixels of the image's side.
+        seed: Int.
+    """
+    draw = np.random.default_rng(seed)
+    number = draw.integers(count, size=len(places))
+    middle = np.average(places, axis=1, weights=active[..., None] + 0 * places)
+    turned = (places - middle[:, None]) / (side / 4)
+    turned[..., 1] *= facing[:, None]
+    plans, spreads = _means(turned, active, number, ~held, count)
+    for _ in range(_ROUNDS):
+        frame = _frame(places, active, plans, spreads)
+        turned = (places - frame[0][:, None]) / frame[1][:, None, None]
+        turned[..., 1] *= frame[2][:, None]
+        plans, spreads = _means(turned, active, frame[3], ~held, count)
+    errors = []
+    for t in range(places.shape[1]):
+        others = np.where(np.arange(places.shape[1]) == t, 0.0, active[held])
+        expected = _frame(places[held], others, plans, spreads)[4][:, t]
+        apart = np.linalg.norm(expected - places[held, t], axis=-1)
+        errors.append(np.median(apart[active[held, t] > _THERE], axis=0))
+    return Plans(plans, spreads, float(np.nanmean(errors)) / side)
+
+
+def _frame(*tensors: Array) -> tuple[Array, ...]:
+    frame = frame_of(*(np.asarray(x, "float32") for x in tensors))
+    return tuple(keras.ops.convert_to_numpy(x) for x in frame)
+
+
+def _means(
+    turned: Array, active: Array, number: Array, used: Array, count: int
+) -> tuple[Array, Array]:
+    """Returns the plans, of mean size 1, and spreads."""
+    plans, spreads = [], []
+    for k in range(count):
+        own = used & (number == k)
+        own = own if own.sum() > 1 else used
+        weights = fits = active[own] + 1e-6
+        for _ in range(_ROBUST):
+            mean = np.einsum("nt,ntd->td", fits, turned[own])
+            mean = mean / fits.sum(axis=0)[:, None]
+            apart = np.sum((turned[own] - mean) ** 2, axis=-1)
+            spread = np.sqrt([np.median(x) / 1.39 for x in apart.T])
+            fits = weights / (1 + apart / (spread**2 + 1e-9))
+        mean = mean - mean.mean(axis=0)
+        size = np.sqrt((mean**2).sum(axis=-1).mean()) + 1e-9
+        plans.append(mean / size)
+        spreads.append(np.maximum(spread / size, _LEAST_SPREAD))
+    return np.stack(plans), np.stack(spreads)

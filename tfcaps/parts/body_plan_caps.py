@@ -1,0 +1,418 @@
+"""Classes made of parts that all classes share, and the frame of an object."""
+
+import math
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+from numpy.typing import NDArray
+
+from tfcaps import routing as routings
+from tfcaps.layers import ClassCaps
+from tfcaps.layers.routed import select_outputs
+from tfcaps.ops import Tensor, as_float32, check_positive, longest
+from tfcaps.routing import UniformRouting
+
+# Rows and columns of places, of which one is a candidate for a type.
+_NEAR = 5
+_LEAST = 1e-6
+# Of the weights of parts by how well they fit.
+_ROUNDS = 3
+# Row, column and presence of a pose, before its votes.
+_PLACE = 3
+
+
+class Frame(NamedTuple):
+    """The frame of an object.
+
+    Attributes:
+        place: Row and column in pixels, `[b, 2]`.
+        size: Pixels of one unit of the plan, `[b]`.
+        facing: 1 as the plan, or -1 if mirrored, `[b]`.
+        plan: The plan's number, `[b]`.
+        parts: Where the plan has the parts in the image, `[b, t, 2]`.
+    """
+
+    place: Tensor
+    size: Tensor
+    facing: Tensor
+    plan: Tensor
+    parts: Tensor
+
+
+def frame_of(
+    places: Tensor, weights: Tensor, plans: Tensor, spreads: Tensor
+) -> Frame:
+    """Returns the frame in which the places of parts agree best with a plan.
+
+    For each plan, and its mirror image, place and size are those of least
+    squares, in which parts that stand far off lose their weight; of these
+    frames it is the likeliest, by a distribution with heavy tails.
+
+    Args:
+        places: Rows and columns of parts, `[b, t, 2]`.
+        weights: How sure they are, `[b, t]`.
+        plans: Where plans have them, `[p, t, 2]`.
+        spreads: Deviations of parts from there, `[p, t]`.
+    """
+    count = plans.shape[0]
+    # Both sides of each plan, [2 p, t, 2].
+    mirrored = plans * ops.convert_to_tensor([1.0, -1.0], "float32")
+    both = ops.concatenate([plans, mirrored], axis=0)
+    spread = ops.concatenate([spreads, spreads], axis=0)
+    sure = ops.expand_dims(weights, 1) / spread**2  # [b, 2 p, t]
+    at = ops.expand_dims(places, 1)
+    fits: Any = 1.0
+    for _ in range(_ROUNDS):
+        share = sure * fits
+        share = share / (ops.sum(share, -1, keepdims=True) + _LEAST)
+        share = ops.expand_dims(share, -1)
+        middle = ops.sum(share * at, 2, keepdims=True)
+        origin = ops.sum(share * both, 2, keepdims=True)
+        own, seen = both - origin, at - middle
+        size = ops.sum(share * own * seen, (2, 3), keepdims=True) / (
+            ops.sum(share * own**2, (2, 3), keepdims=True) + _LEAST
+        )
+        size = ops.maximum(size, 1.0)
+        wide = spread * size[..., 0]
+        apart = ops.sum((seen - size * own) ** 2, -1) / wide**2
+        # A part that is far from its place has little weight.
+        fits = 1.0 / (1.0 + apart)
+    cost = 1.5 * ops.log(1.0 + apart) + 2.0 * ops.log(wide)
+    cost = ops.sum(ops.expand_dims(weights, 1) * cost, -1)
+    best = ops.one_hot(ops.argmin(cost, -1), 2 * count, dtype="float32")
+
+    def chosen(values: Tensor) -> Tensor:
+        shape = (-1, 2 * count, *[1] * (len(values.shape) - 2))
+        return ops.sum(ops.reshape(best, shape) * values, 1)
+
+    place = middle - size * origin
+    parts = place + size * both
+    number = ops.argmax(best, -1)
+    return Frame(
+        chosen(place)[:, 0],
+        chosen(size)[:, 0, 0],
+        ops.where(number < count, 1.0, -1.0),
+        number % count,
+        chosen(parts),
+    )
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class BodyPlanCaps(ClassCaps):
+    """Adds up what shared parts say for classes, and finds the object's frame.
+
+    Children of type `t` are candidates for one part, such as a head. Of each
+    type the most active one is the part, with the activation `a_t`. It votes
+    `v_tj` for each class, and the classes are what the votes say:
+
+        E_tj = a_t v_tj,  L_j = b_j + sum_t E_tj,  P_j = exp L_j / sum_k exp L_k
+        c_tj = D_j s_tj / (s_tj + o (J - 1)),  s_tj = max(0, E_tj)
+
+    `P` are the activations and `c` the couplings; those of other children are
+    0. `D` is `P` in training; at inference it is 1 for the likeliest of the `J`
+    classes and 0 for others. So in the tree of a class are the parts that say
+    more than `o` for it, whose couplings exceed 1/J; and their sum, with that
+    of the parts that say less, is all that tells the classes.
+
+    The parts also vote for the object's frame, which all classes share: place,
+    size and mirror, in which they stand best as one of the plans has them. It
+    is the pose of every class. `tfcaps.parts.BodyPlanModel` estimates plans.
+
+    Args:
+        num_capsules: Int. Number of classes.
+        routing: A `tfcaps.routing.UniformRouting`, of which the levels count.
+            Defaults to `None`, one without.
+        orphan: Float. What a part must say for a class to be in its tree, `o`,
+            in nats. Defaults to `0.1`.
+        plans: Int. How many plans there may be. Defaults to `1`.
+        **kwargs: Arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: Poses of the children, as `WindowParts` makes them.
+        activations: Activations of the children, 0 but for candidates.
+        return_activations: Bool. Return `(poses, activations)`. Defaults to
+            `False`.
+        return_couplings: Bool. Return `(poses, couplings)`, or all three.
+            Defaults to `False`.
+
+    Input shape:
+        Poses `[b, h, w, t, 3 + num_capsules]`, activations `[b, h, w, t]`.
+
+    Output shape:
+        Poses `[b, num_capsules, 4]`: row, column and size in pixels, and 1 if
+        the object faces as its plan, -1 if it is mirrored. Activations `[b,
+        num_capsules]` and couplings `[b, i, num_capsules]`, float32.
+
+    Raises:
+        ValueError: If an argument is out of range, or shapes do not fit.
+
+    References:
+        - Fergus, Perona, Zisserman, 2003, "Object class recognition by
+          unsupervised scale-invariant learning"
+    """
+
+    def __init__(
+        self,
+        num_capsules: int,
+        routing: Any = None,
+        orphan: float = 0.1,
+        plans: int = 1,
+        **kwargs: Any,
+    ):
+        check_positive(plans=plans)
+        if orphan <= 0:
+            raise ValueError(
+                f"`orphan` must be above 0. Received: orphan={orphan}."
+            )
+        routing = routings.get(routing or UniformRouting())
+        if not isinstance(routing, UniformRouting):
+            raise ValueError(
+                "`routing` must be a `tfcaps.routing.UniformRouting`. "
+                f"Received: {type(routing).__name__}."
+            )
+        # Places are float32 whatever the policy: half a pixel is much.
+        kwargs.setdefault("autocast", False)
+        super().__init__(num_capsules, 4, routing, **kwargs)
+        self.orphan = float(orphan)
+        self.plans = plans
+
+    def build(self, input_shape: Any) -> None:
+        shape = tuple(input_shape)
+        components = _PLACE + self.num_capsules
+        if len(shape) != 5 or None in shape[1:] or shape[-1] != components:
+            raise ValueError(
+                "BodyPlanCaps takes poses [batch, rows, columns, types, "
+                f"{components}], all known but the batch: row, column, "
+                "presence and a vote for each class. Received: "
+                f"input_shape={shape}."
+            )
+        self._routing_weights = []
+        for name, size, value in (
+            ("bias", (self.num_capsules,), "zeros"),
+            ("plan", (self.plans, shape[-2], 2), "zeros"),
+            ("spread", (self.plans, shape[-2]), "ones"),
+        ):
+            weight = self.add_weight(
+                shape=size,
+                initializer=value,
+                trainable=name == "bias",
+                autocast=False,
+                name=name,
+            )
+            setattr(self, name, weight)
+
+    def call(
+        self,
+        inputs: Tensor,
+        activations: Tensor,
+        return_activations: bool = False,
+        return_couplings: bool = False,
+        training: bool | None = None,
+    ) -> Any:
+        rows, columns, types, size = inputs.shape[1:]
+        places, parents = rows * columns, self.num_capsules
+        active = ops.reshape(as_float32(activations), (-1, places, types))
+        most = ops.max(active, axis=1, keepdims=True)
+        best = ops.cast(active >= most, "float32")
+        best = best / ops.sum(best, axis=1, keepdims=True)
+        poses = ops.reshape(as_float32(inputs), (-1, places, types, size))
+        told = ops.expand_dims(active * best, -1) * poses[..., _PLACE:]
+        told = ops.reshape(told, (-1, places * types, parents))
+        logits = as_float32(self.bias) + ops.sum(told, axis=1)
+        odds = ops.softmax(logits, axis=-1)
+        decided = odds
+        if not training:
+            decided = ops.one_hot(longest(odds), parents, dtype="float32")
+        told = ops.relu(told)
+        couplings = ops.expand_dims(decided, 1) * (
+            told / (told + self.orphan * self._rivals)
+        )
+        couplings = self.routing.rounded(couplings)
+        stands = ops.sum(ops.expand_dims(best, -1) * poses[..., :2], axis=1)
+        frame = self.frame(stands, most[:, 0])
+        pose = ops.concatenate(
+            [frame.place, frame.size[:, None], frame.facing[:, None]], axis=-1
+        )
+        poses = ops.tile(ops.expand_dims(pose, 1), (1, parents, 1))
+        return select_outputs(
+            poses, odds, couplings, return_activations, return_couplings
+        )
+
+    def frame(self, places: Tensor, weights: Tensor) -> Frame:
+        """Returns the frame of parts at places `[b, t, 2]`, see `Frame`."""
+        return frame_of(
+            places, weights, as_float32(self.plan), as_float32(self.spread)
+        )
+
+    def stated(self, couplings: Any) -> Any:
+        """Returns the evidence in nats that couplings state, an array.
+
+        What is rounded to 1 states half a level less.
+        """
+        most = 1.0 - 1e-6
+        if self.routing.levels is not None:
+            most = 1.0 - 0.5 / (self.routing.levels - 1)
+        couplings = couplings.clip(0.0, most)
+        return self.orphan * self._rivals * couplings / (1.0 - couplings)
+
+    @property
+    def _rivals(self) -> int:
+        return max(1, self.num_capsules - 1)
+
+    def child_places(self, inputs: Tensor) -> Tensor:
+        """Returns rows and columns `[b, i, 2]` of the children in pixels."""
+        children = math.prod(inputs.shape[1:-1])
+        return ops.reshape(inputs[..., :2], (-1, children, 2))
+
+    def child_presence(self, inputs: Tensor) -> Tensor:
+        """Returns how much of its type is at each child's place, `[b, i]`."""
+        children = math.prod(inputs.shape[1:-1])
+        return ops.reshape(inputs[..., 2], (-1, children))
+
+    def voting_activations(
+        self, inputs: Tensor, activations: Tensor | None = None
+    ) -> Tensor:
+        children = math.prod(inputs.shape[1:-1])
+        return ops.reshape(as_float32(activations), (-1, children))
+
+    def multiply_adds(self, input_shape: Any) -> int:
+        """Counts the sum of votes, see `tfcaps.rem.multiply_adds`."""
+        return math.prod(input_shape[1:-1]) * self.num_capsules
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **keras.layers.Layer.get_config(self),
+            "num_capsules": self.num_capsules,
+            "routing": routings.serialize(self.routing),
+            "orphan": self.orphan,
+            "plans": self.plans,
+        }
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class WindowParts(keras.layers.Layer):
+    """Finds parts in features of windows: type, presence, and their votes.
+
+    A hidden layer on the features of a place, and on those of a finer map
+    within it, tells by a softmax which type of part, or nothing, is there: the
+    presence. Where it is the most within two places on each side, the place is
+    a candidate for its type; that is its activation. A part of type `t` votes
+    `f W_tj + b_tj` for class `j`, by the features `f` of its place.
+
+    Args:
+        num_types: Int. Types of parts.
+        num_classes: Int. Number of classes.
+        fine: Int. Channels of the finer map, which are last.
+        ratio: Int. Its places along a side of a coarse one. Defaults to `1`.
+        units: Int. Of the hidden layer. Defaults to `512`.
+        stride: Float. Pixels between places of the finer map. Defaults to `1`.
+        **kwargs: Arguments of `keras.layers.Layer`.
+
+    Input shape:
+        `[b, h, w, coarse + ratio^2 fine]`, as of `BackboneWindows`.
+
+    Output shape:
+        Poses `[b, h ratio, w ratio, num_types, 3 + num_classes]`: row and
+        column in pixels, presence and votes; and activations, without the last
+        axis. Both float32.
+    """
+
+    def __init__(
+        self,
+        num_types: int,
+        num_classes: int,
+        fine: int,
+        ratio: int = 1,
+        units: int = 512,
+        stride: float = 1.0,
+        **kwargs: Any,
+    ):
+        check_positive(num_types=num_types, units=units)
+        super().__init__(**{"autocast": False, **kwargs})
+        self.num_types = num_types
+        self.num_classes = num_classes
+        self.fine = fine
+        self.ratio = ratio
+        self.units = units
+        self.stride = float(stride)
+
+    def build(self, input_shape: Any) -> None:
+        size, types = input_shape[-1], self.num_types
+        self.coarse = size - self.ratio**2 * self.fine
+        for name, shape in (
+            ("kernel", (self.coarse, self.units)),
+            ("fine_kernel", (self.fine, self.units)),
+            ("bias", (self.units,)),
+            ("type_kernel", (self.units, types + 1)),  # nothing is last
+            ("type_bias", (types + 1,)),
+            ("transformation", (types, size, self.num_classes)),
+            ("constants", (types, self.num_classes)),
+        ):
+            hidden = name.endswith("kernel")
+            weight = self.add_weight(
+                shape=shape,
+                initializer="glorot_uniform" if hidden else "zeros",
+                autocast=False,
+                name=name,
+            )
+            setattr(self, name, weight)
+
+    def call(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        features = as_float32(inputs)
+        _, rows, columns, size = features.shape
+        r, types, classes = self.ratio, self.num_types, self.num_classes
+
+        def enlarged(maps: Tensor) -> Tensor:
+            return ops.repeat(ops.repeat(maps, r, axis=1), r, axis=2)
+
+        fine = ops.reshape(
+            features[..., self.coarse :], (-1, rows, columns, r, r, self.fine)
+        )
+        fine = ops.transpose(fine, (0, 1, 3, 2, 4, 5))
+        fine = ops.reshape(fine, (-1, rows * r, columns * r, self.fine))
+        hidden = ops.relu(
+            enlarged(ops.matmul(features[..., : self.coarse], self.kernel))
+            + ops.matmul(fine, self.fine_kernel)
+            + self.bias
+        )
+        logits = ops.matmul(hidden, self.type_kernel) + self.type_bias
+        presence = ops.softmax(logits, axis=-1)[..., :-1]
+        most = ops.max_pool(
+            presence, _NEAR, 1, padding="same", data_format="channels_last"
+        )
+        active = presence * ops.cast(presence >= most, "float32")
+        kernel = ops.transpose(self.transformation, (1, 0, 2))
+        votes = ops.matmul(features, ops.reshape(kernel, (size, -1)))
+        votes = enlarged(votes + ops.reshape(self.constants, (-1,)))
+        votes = ops.reshape(votes, (-1, rows * r, columns * r, types, classes))
+        there = ops.expand_dims(presence, -1)
+        places = ops.zeros_like(there) + self._places(rows * r, columns * r)
+        return ops.concatenate([places, there, votes], axis=-1), active
+
+    def _places(self, rows: int, columns: int) -> NDArray[np.float32]:
+        """Returns the middles of places in pixels, `[1, h, w, 1, 2]`."""
+        grid = np.indices((rows, columns), "float32")
+        places = (np.moveaxis(grid, 0, -1) + 0.5) * self.stride - 0.5
+        return places[None, :, :, None]
+
+    def multiply_adds(self, input_shape: Any) -> int:
+        """Counts the products, see `tfcaps.rem.multiply_adds`."""
+        places = math.prod(input_shape[1:3])
+        types = places * self.ratio**2 * self.units * (self.num_types + 1)
+        votes = places * math.prod(self.transformation.shape)
+        return math.prod(input_shape[1:]) * self.units + types + votes
+
+    @property
+    def equivalent_layers(self) -> list[keras.layers.Layer]:
+        """Layers of equal receptive fields, for `rem.receptive_fields`."""
+        how: Any = {"data_format": "channels_last"}
+        upsample = keras.layers.UpSampling2D(self.ratio, **how)
+        pool = keras.layers.MaxPooling2D(_NEAR, 1, padding="same", **how)
+        return [upsample, pool]
+
+    def get_config(self) -> dict[str, Any]:
+        names = "num_types num_classes fine ratio units stride".split()
+        own = {name: getattr(self, name) for name in names}
+        return {**super().get_config(), **own}

@@ -1,0 +1,348 @@
+"""A network of shared parts that finds its body plan from images and labels."""
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+from numpy.typing import NDArray
+
+from tfcaps import graphs
+from tfcaps.parts import body_plan
+from tfcaps.parts.body_plan_caps import BodyPlanCaps, WindowParts
+
+Array = NDArray[Any]
+
+# Most photos that types and plans are estimated on.
+_MOST = 2500
+# Components of the two maps of windows by which types are told.
+_LOCAL = (96, 80)
+_STRENGTHS = (3.0, 10.0, 30.0, 100.0)  # of the evidence, of which one is chosen
+_PLANS = (1, 2, 3)
+# A further plan must lower the held-out error by this share.
+_GAIN = 0.97
+
+
+@keras.saving.register_keras_serializable(package="tfcaps")
+class BodyPlanModel(keras.Model):
+    """A functional model of shared parts whose `fit` finds its body plan.
+
+    It maps images to lengths of classes, as every network does. `fit(images,
+    labels)` takes class labels only, and no gradient passes the backbone: its
+    features of all images are computed once; types, plans and evidence are
+    estimated on them, see `tfcaps.parts.body_plan`. The number of plans and the
+    weight of the evidence's penalty are chosen on images that are held out.
+
+    Args:
+        inputs: The input of images.
+        outputs: The lengths, as `tfcaps.models.body_plan_capsnet` makes them.
+        name: String. Name of the model.
+        **kwargs: Arguments of `keras.Model`.
+
+    Attributes:
+        report: What `fit` chose and measured on training images, a dict; empty
+            before.
+    """
+
+    # Copies with other outputs are plain, see `tfcaps.graphs`.
+    trains_itself = True
+
+    def __init__(
+        self, inputs: Any, outputs: Any, name: str | None = None, **kwargs: Any
+    ):
+        super().__init__(inputs=inputs, outputs=outputs, name=name, **kwargs)
+        self.report: dict[str, Any] = {}
+        # XLA takes longer to compile a backbone than most take to use it.
+        self.jit_compile = False
+        for kind in (WindowParts, BodyPlanCaps):
+            graphs.only_layer(self, kind)  # or an error
+
+    def fit(
+        self,
+        x: Any,
+        y: Any,
+        batch_size: int = 4,
+        verbose: Any = "auto",
+        validation_split: float = 0.2,
+        seed: int = 0,
+        cache: str | Path | None = None,
+    ) -> keras.callbacks.History:
+        """Estimates types, plans and evidence.
+
+        Args:
+            x: Images `[n, h, w, c]`, as the network takes them.
+            y: Their class indices, `[n]`.
+            batch_size: Int. Images whose features are computed at once.
+                Defaults to `4`.
+            verbose: As in Keras, the progress of the features. Defaults to
+                `"auto"`.
+            validation_split: Float in (0, 1). Share of the images that is held
+                out to choose on, drawn at random. Defaults to `0.2`.
+            seed: Int. Of all that is random. Defaults to `0`.
+            cache: Folder in which features stay for another call with the same
+                images. Defaults to `None`, a temporary one.
+
+        Returns:
+            A `History` of one epoch, with `accuracy`, `val_accuracy` and
+            `seconds`.
+
+        Raises:
+            ValueError: If there is not one label for each image, or too few.
+        """
+        labels = np.asarray(y).astype(int).reshape(-1)
+        classes = self.output_shape[1]
+        if len(labels) != len(x) or len(labels) < 10:
+            raise ValueError(
+                "There must be one label for each image, and ten of them. "
+                f"Received: {len(x)} images and {len(labels)} labels."
+            )
+        if labels.min() < 0 or labels.max() >= classes:
+            raise ValueError(
+                f"Labels must be class indices below {classes}. Received: "
+                f"{labels.min()} to {labels.max()}."
+            )
+        if not 0 < validation_split < 1:
+            raise ValueError(
+                "`validation_split` must be in (0, 1). Received: "
+                f"validation_split={validation_split}."
+            )
+        start = time.perf_counter()
+        with tempfile.TemporaryDirectory() as folder:
+            maps = self.maps(x, cache or folder, batch_size, bool(verbose))
+            self._estimate(maps, labels, validation_split, seed)
+        history = keras.callbacks.History()
+        history.set_model(self)
+        history.on_train_begin()
+        names = ("accuracy", "val_accuracy")
+        logs = {name: self.report[name] for name in names}
+        logs["seconds"] = time.perf_counter() - start
+        history.on_epoch_end(0, logs)
+        self.history = history
+        return history
+
+    def maps(
+        self,
+        images: Any,
+        folder: str | Path,
+        batch_size: int = 4,
+        verbose: int = 0,
+    ) -> dict[str, Array]:
+        """Returns the backbone's features of images, computed once.
+
+        Args:
+            images: Images, as in `fit`.
+            folder: Where they are kept, in float16.
+            batch_size: Int. Images at once. Defaults to `4`.
+            verbose: 0 or 1. Show progress. Defaults to `0`.
+
+        Returns:
+            `local`, what windows show, `[n, h, w, d]`, and `deep` and `middle`,
+            the maps of whole images.
+
+        Raises:
+            ValueError: If the folder has those of another number of images.
+        """
+        folder, size = Path(folder), batch_size
+        layer = next(x for x in self.layers if hasattr(x, "whole"))
+        front, _ = graphs.split(self, layer)
+        whole = layer.whole()
+        outputs = {
+            "local": front.outputs[0],
+            **dict(zip(("deep", "middle"), whole.outputs, strict=True)),
+        }
+        paths = {name: folder / f"{name}.npy" for name in outputs}
+        count = len(images)
+        if not (folder / "complete").exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            made = {
+                name: np.lib.format.open_memmap(
+                    paths[name],
+                    "w+",
+                    np.float16,
+                    (count, *map(int, tensor.shape[1:])),
+                )
+                for name, tensor in outputs.items()
+            }
+            for model in (front, whole):
+                # XLA takes longer to compile a backbone than to run it.
+                model.compile(jit_compile=False)
+            bar = keras.utils.Progbar(count, verbose=int(verbose))
+            for start in range(0, count, size):
+                rows = slice(start, min(start + size, count))
+                some = np.asarray(images[rows], "float32")
+                made["local"][rows] = front.predict_on_batch(some)
+                if some.shape[1:3] != layer.sides:
+                    some = ops.image.resize(
+                        some, layer.sides, data_format="channels_last"
+                    )
+                deep, middle = whole.predict_on_batch(some)
+                made["deep"][rows], made["middle"][rows] = deep, middle
+                bar.add(rows.stop - rows.start)
+            (folder / "complete").touch()
+        maps = {name: np.load(path, "r") for name, path in paths.items()}
+        if len(maps["local"]) != count:
+            raise ValueError(
+                f"`cache` must be of the same images. Received: {folder} with "
+                f"{len(maps['local'])} of them, and {count} images."
+            )
+        return maps
+
+    def _estimate(
+        self, maps: dict[str, Array], labels: Array, split: float, seed: int
+    ) -> None:
+        draw = np.random.default_rng(seed)
+        held = draw.permutation(len(labels)) < split * len(labels)
+        some = np.sort(draw.permutation(len(labels))[:_MOST])
+        parts = graphs.only_layer(self, WindowParts)
+        reductions = [
+            body_plan.components(x, size)
+            for x, size in zip(
+                _split(maps["local"][some], parts), _LOCAL, strict=True
+            )
+        ]
+
+        def local(rows: Array) -> Array:
+            x, fine = _split(maps["local"][rows], parts)
+            r = parts.ratio
+            x = reductions[0](x).repeat(r, 1).repeat(r, 2)
+            x = np.concatenate([x, reductions[1](fine)], axis=-1)
+            return x.reshape(len(rows), -1, x.shape[-1])
+
+        count = parts.num_types
+        found = body_plan.frames(maps["deep"][some], maps["middle"][some])
+        seen = local(some)
+        told = body_plan.told_places(found, seen, seed)
+        types = body_plan.types_of(found, told, count, seed)
+        network = body_plan.local_network(found, types, seen, count, seed)
+        del seen
+        self._take_network(network, reductions)
+        # What the leaves of all images are.
+        presence = [
+            body_plan.predicted(
+                network, local(np.arange(k, min(k + 256, len(labels))))
+            )
+            for k in range(0, len(labels), 256)
+        ]
+        presence = np.concatenate(presence)[..., :count]
+        cells, active = presence.argmax(axis=1), presence.max(axis=1)
+        columns = parts.ratio * maps["local"].shape[2]
+        row, column = cells // columns, cells % columns
+        look = np.stack(
+            [
+                x[r // parts.ratio, c // parts.ratio]
+                for x, r, c in zip(maps["local"], row, column, strict=True)
+            ]
+        ).astype("f4")
+        self._estimate_evidence(look, active, labels, held, seed)
+        stands = (np.stack([row, column], -1) + 0.5) * parts.stride - 0.5
+        facing = np.ones(len(labels))
+        facing[some] = found.facing
+        self._estimate_plans(
+            stands[some], active[some], facing[some], held[some], seed
+        )
+
+    def _take_network(self, network: keras.Model, reductions: Any) -> None:
+        """Takes over a network of components as layers on features."""
+        scale, first, last = (
+            layer
+            for layer in network.layers
+            if not isinstance(layer, keras.layers.Dropout)
+        )
+        deviation = np.sqrt(ops.convert_to_numpy(scale.variance)).ravel() + 1e-7
+        mean = ops.convert_to_numpy(scale.mean).ravel()
+        kernel, bias = first.get_weights()
+        kernel = kernel / deviation[:, None]
+        bias = bias - mean @ kernel
+        kernels = np.split(kernel, [reductions[0].kernel.shape[1]])
+        folded = []
+        for reduction, own in zip(reductions, kernels, strict=True):
+            folded.append(reduction.kernel @ own)
+            bias = bias - reduction.mean @ folded[-1]
+        parts = graphs.only_layer(self, WindowParts)
+        rest = parts.get_weights()[5:]
+        parts.set_weights([*folded, bias, *last.get_weights(), *rest])
+
+    def _estimate_evidence(
+        self, look: Array, active: Array, labels: Array, held: Array, seed: int
+    ) -> None:
+        classes = self.output_shape[1]
+
+        def learnt(rows: Array, strength: float) -> body_plan.Evidence:
+            return body_plan.evidence(
+                look[rows], active[rows], labels[rows], classes, strength
+            )
+
+        def right(says: body_plan.Evidence, rows: Array) -> float:
+            told = says(look[rows], active[rows]).sum(axis=1) + says.bias
+            return float(np.mean(told.argmax(axis=-1) == labels[rows]))
+
+        tried = {s: right(learnt(~held, s), held) for s in _STRENGTHS}
+        strength = max(tried, key=tried.__getitem__)
+        says = learnt(np.ones(len(labels), bool), strength)
+        parts = graphs.only_layer(self, WindowParts)
+        parts.transformation.assign(says.kernel)
+        parts.constants.assign(says.constants)
+        graphs.only_layer(self, BodyPlanCaps).bias.assign(says.bias)
+        self.report |= {
+            "accuracy": right(says, np.ones(len(labels), bool)),
+            "val_accuracy": tried[strength],
+            "strength": strength,
+        }
+
+    def _estimate_plans(
+        self,
+        places: Array,
+        active: Array,
+        facing: Array,
+        held: Array,
+        seed: int,
+    ) -> None:
+        layer = graphs.only_layer(self, BodyPlanCaps)
+        side = float(max(self.input_shape[1:3]))
+        tried = {
+            count: body_plan.plans_of(
+                places, active, facing, held, count, side, seed
+            )
+            for count in range(1, layer.plans + 1)
+        }
+        chosen = 1
+        for count, plans in tried.items():
+            if plans.error < _GAIN * tried[chosen].error:
+                chosen = count
+        plans = tried[chosen]
+        # Those that are not needed are copies of the first.
+        number = np.arange(layer.plans) % chosen
+        layer.plan.assign(plans.places[number])
+        layer.spread.assign(plans.spreads[number])
+        without = np.abs(places - places[~held].mean(axis=0))[held]
+        self.report |= {
+            "plans": chosen,
+            "plan_error": plans.error,
+            "plan_errors": [each.error for each in tried.values()],
+            "error_without_plan": float(
+                np.linalg.norm(without, axis=-1).mean() / side
+            ),
+        }
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "report": self.report}
+
+    @classmethod
+    def from_config(cls, config: Any, custom_objects: Any = None) -> Any:
+        config = dict(config)
+        report = config.pop("report", {})
+        model = super().from_config(config, custom_objects)
+        model.report = report
+        return model
+
+
+def _split(maps: Array, parts: WindowParts) -> list[Array]:
+    """Returns the two maps of windows, the finer one on its own grid."""
+    n, rows, columns, _ = maps.shape
+    r, coarse = parts.ratio, parts.coarse
+    fine = maps[..., coarse:].reshape(n, rows, columns, r, r, parts.fine)
+    fine = fine.swapaxes(2, 3).reshape(n, rows * r, columns * r, parts.fine)
+    return [maps[..., :coarse], fine]
