@@ -194,7 +194,8 @@ def test_unknown_layer_sees_everything_and_no_child_has_a_place():
     assert np.isnan(fields.child_centres).all() and not trees.has_places
     [record] = rem.tree_records(trees, fields)
     assert {leaf["place"] for leaf in record["leaves"]} <= {None}
-    page = viz.tree_fields(np.ones((1, 9, 9, 1)), trees, fields)
+    images = np.ones((1, 9, 9, 2), "float32")
+    page = viz.tree_fields(rem.explain(model, images))
     said = " ".join(text.get_text() for text in page.findobj(Text))
     assert "its place is not known" in said.replace("\n", " ")
 
