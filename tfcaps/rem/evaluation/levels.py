@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
 from tfcaps.graphs import encoder, routed_layers
 from tfcaps.rem.evaluation.evaluate import Evaluator
@@ -52,7 +53,9 @@ def levels_curve(
     References:
         - "Capsule Networks Do Not Need to Model Everything", figure 7
     """
-    first = levels[0] if levels and isinstance(levels[0], int) else 2
+    first: Levels = 2
+    if levels and None not in np.ravel(np.array(levels[0], object)):
+        first = levels[0]  # no network of its own
     evaluator = Evaluator(model, first, mode=mode, curve=levels)
     report = evaluator.run(dataset, batch_size=batch_size, verbose=verbose)
     return report.by_levels or []

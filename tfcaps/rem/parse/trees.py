@@ -147,7 +147,7 @@ class Trees:
         most = self.activations.max(axis=1, keepdims=True, initial=0.0)
         return np.asarray(self.activations > _ACTIVE * np.maximum(most, _LEAST))
 
-    @property
+    @functools.cached_property
     def outside(self) -> Array:
         """Which children are `active` and in no tree, `[n, i]`, bool."""
         return np.asarray(self.active & ~self.in_tree)
