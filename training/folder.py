@@ -72,17 +72,17 @@ class RunFolder:
                 folder.write_json("config.json", settings)
                 folder.write_json("environment.json", environment())
                 staged.chmod(0o755)  # mkdtemp makes folders private
-                taken = next((n for n in names if _rename(staged, n)), None)
+                free = next((n for n in names if _rename(staged, n)), None)
             finally:
                 shutil.rmtree(staged, ignore_errors=True)  # unless renamed
         except OSError as error:
             raise UserError(f"{self.path} cannot be made: {error}.") from error
-        if taken is None:
+        if free is None:
             raise UserError(
                 f"{self.path} exists and is not overwritten; give another "
                 "--out, or --resume to go on with that run."
             )
-        self.path = taken
+        self.path = free
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:

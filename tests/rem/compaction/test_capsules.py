@@ -230,17 +230,3 @@ def test_capsule_convolutions_lose_types(rng):
     rest = kernel[:, :, np.r_[0:4, 8:12], :10]
     np.testing.assert_array_equal(layer.conv.kernel, rest)
     np.testing.assert_array_equal(layer.conv.bias, bias[:10])
-
-
-def test_zero_types_stay_zero_through_padding_and_squash(rng):
-    model = capsnet(
-        CapsuleConv2D(3, 5, name="capsule"),
-        padding(((1, 1), (1, 1), (0, 0))),
-        Squash("efficient"),
-        ClassCaps(3, 4, name="class"),
-        rng=rng,
-    )
-    fill(model.get_layer("capsule").conv.kernel, np.s_[..., 5:10])
-    compact = compacted(model)
-    assert compact.get_layer("capsule").num_types == 2
-    assert compact.get_layer("class").transformation.shape[0] == 5 * 5 * 2
