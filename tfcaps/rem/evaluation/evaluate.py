@@ -135,6 +135,16 @@ class Report(Result):
         return float(np.mean(self.dictionary.entropy_bits))
 
     @property
+    def ceiling_bits(self) -> float:
+        """Mean over classes of the highest possible entropy in bits."""
+        return float(np.mean(self.dictionary.ceiling_bits))
+
+    @property
+    def median_keys(self) -> float:
+        """Median over classes of the number of distinct keys."""
+        return float(np.median(self.dictionary.num_keys))
+
+    @property
     def type_entropy_bits(self) -> float | None:
         """Mean over classes of the entropy of keys of types, in bits."""
         trees = self.type_dictionary
