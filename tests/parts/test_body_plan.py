@@ -159,9 +159,20 @@ def test_a_saved_network_and_an_exported_one_say_the_same(fitted, tmp_path):
 
 @pytest.mark.parametrize(
     ("labels", "message"),
-    [([0] * 5, "one label for each image"), ([2] * 12, "below 2")],
+    [
+        ([0] * 5, "one label for each image"),
+        (None, "and 0 labels"),
+        ([2] * 12, "below 2"),
+    ],
 )
 def test_labels_that_do_not_fit_are_refused(labels, message):
     model = body_plan_capsnet((SIDE, SIDE, 3), 2, backbone(), 4)
     with pytest.raises(ValueError, match=message):
         model.fit(np.zeros((12, SIDE, SIDE, 3), "f4"), labels)
+
+
+def test_a_backbone_without_a_map_is_refused():
+    head = keras.Sequential([backbone(), keras.layers.GlobalMaxPooling2D()])
+    head.build((None, SIDE, SIDE, 3))
+    with pytest.raises(ValueError, match="leave out its top"):
+        body_plan_capsnet((SIDE, SIDE, 3), 2, head)

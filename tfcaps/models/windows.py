@@ -153,8 +153,20 @@ def windows_of(
             not say them.
 
     Raises:
-        ValueError: If the map's places are no whole steps of the image.
+        ValueError: If the backbone is not built or makes no map, or its places
+            are no whole steps of the image.
     """
+    shapes = []
+    if backbone.built:
+        tensors = [*backbone.inputs, *backbone.outputs]
+        shapes = [tuple(tensor.shape) for tensor in tensors]
+    if [len(each) for each in shapes] != [4, 4]:
+        raise ValueError(
+            "`backbone` must be a built model from images [batch, rows, "
+            "columns, channels] to one feature map of the same axes. Received: "
+            f"{backbone.name!r} with the shapes {shapes}. Build it, and leave "
+            "out its top."
+        )
     sides = [
         size or own
         for size, own in zip(backbone.inputs[0].shape[1:3], shape, strict=False)

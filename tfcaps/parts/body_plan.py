@@ -43,7 +43,7 @@ UNITS = 512  # of the network that tells types
 _ROUNDS = 12  # of the estimation of plans
 _LEAST_SPREAD = 0.1  # of a part in its plan
 _ROBUST = 4  # rounds, in which those far off lose their weight
-_THERE = 0.5  # a part that is so active is there
+_SURE = 3.0  # standard errors of a gain
 
 
 class Frames(NamedTuple):
@@ -81,7 +81,7 @@ def components(maps: Array, count: int, seed: int = 0) -> Components:
     """Returns the components of a map, scaled to a deviation of 1 in all."""
     draw = np.random.default_rng(seed)
     rows = np.sort(draw.integers(len(maps), size=_SAMPLE))
-    row, column = draw.integers(maps.shape[1], size=(2, _SAMPLE))
+    row, column = (draw.integers(m, size=_SAMPLE) for m in maps.shape[1:3])
     x = np.asarray(maps[rows, row, column], "f4")
     mean = x.mean(axis=0)
     x = x - mean
@@ -186,7 +186,9 @@ def local_network(
     """
     draw = np.random.default_rng(seed)
     on = np.stack([draw.permutation(row)[:70] for row in found.cells])
-    j = np.stack([draw.choice(types.shape[1], 40, False) for _ in types])
+    places = types.shape[1]
+    few = min(40, places)
+    j = np.stack([draw.choice(places, few, False) for _ in types])
     j = np.concatenate([on, j], axis=1)
     target = np.eye(count + 1, dtype="f4")[at(types, j)]
     sure = np.clip(at(found.mass, j) / _HEAVY, 0, 1)[..., None]
@@ -345,14 +347,24 @@ class Plans(NamedTuple):
     Attributes:
         places: Rows and columns, `[p, t, 2]`, in the mean size of an object.
         spreads: Deviations of parts from there, `[p, t]`.
-        error: Median distance, in held-out photos, of a part from where the
-            others have it by the plan, as a share of the image's side; the
-            mean over types.
+        errors: How far, in each held-out photo, parts are from where the others
+            have them by the plan: logarithms of shares of the image's side.
     """
 
     places: Array
     spreads: Array
-    error: float
+    errors: Array
+
+    @property
+    def error(self) -> float:
+        """The geometric mean of the distances, as a share of the side."""
+        return float(np.exp(self.errors.mean()))
+
+    def gains(self, other: "Plans") -> bool:
+        """Tells whether errors are surely lower than those of others."""
+        apart = other.errors - self.errors
+        spread = apart.std() / np.sqrt(len(apart)) + 1e-9
+        return bool(apart.mean() / spread > _SURE)
 
 
 def plans_of(
@@ -389,13 +401,23 @@ def plans_of(
         turned = (places - frame[0][:, None]) / frame[1][:, None, None]
         turned[..., 1] *= frame[2][:, None]
         plans, spreads = _means(turned, active, frame[3], ~held, count)
-    errors = []
+    logs = np.zeros(active[held].shape)
     for t in range(places.shape[1]):
         others = np.where(np.arange(places.shape[1]) == t, 0.0, active[held])
         expected = _frame(places[held], others, plans, spreads)[4][:, t]
-        apart = np.linalg.norm(expected - places[held, t], axis=-1)
-        errors.append(np.median(apart[active[held, t] > _THERE], axis=0))
-    return Plans(plans, spreads, float(np.nanmean(errors)) / side)
+        logs[:, t] = log_distance(expected, places[held, t], side)
+    return Plans(plans, spreads, weighted(logs, active[held]))
+
+
+def log_distance(first: Array, second: Array, side: float) -> Array:
+    """Returns logarithms of distances, of a pixel at least, in sides."""
+    return np.log((np.linalg.norm(first - second, axis=-1) + 1.0) / side)
+
+
+def weighted(values: Array, active: Array) -> Array:
+    """Returns the mean over parts `[n, t]` by how sure they are, `[n]`."""
+    weights = active + 1e-6
+    return (values * weights).sum(axis=1) / weights.sum(axis=1)
 
 
 def _frame(*tensors: Array) -> tuple[Array, ...]:

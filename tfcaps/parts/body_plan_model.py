@@ -21,9 +21,6 @@ _MOST = 2500
 # Components of the two maps of windows by which types are told.
 _LOCAL = (96, 80)
 _STRENGTHS = (3.0, 10.0, 30.0, 100.0)  # of the evidence, of which one is chosen
-_PLANS = (1, 2, 3)
-# A further plan must lower the held-out error by this share.
-_GAIN = 0.97
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -92,7 +89,7 @@ class BodyPlanModel(keras.Model):
         Raises:
             ValueError: If there is not one label for each image, or too few.
         """
-        labels = np.asarray(y).astype(int).reshape(-1)
+        labels = np.asarray(() if y is None else y).astype(int).reshape(-1)
         classes = self.output_shape[1]
         if len(labels) != len(x) or len(labels) < 10:
             raise ValueError(
@@ -310,21 +307,22 @@ class BodyPlanModel(keras.Model):
         }
         chosen = 1
         for count, plans in tried.items():
-            if plans.error < _GAIN * tried[chosen].error:
+            if plans.gains(tried[chosen]):
                 chosen = count
         plans = tried[chosen]
         # Those that are not needed are copies of the first.
         number = np.arange(layer.plans) % chosen
         layer.plan.assign(plans.places[number])
         layer.spread.assign(plans.spreads[number])
-        without = np.abs(places - places[~held].mean(axis=0))[held]
+        # Each part at its mean place in the image, whatever the others.
+        mean = places[~held].mean(axis=0)
+        logs = body_plan.log_distance(mean, places[held], side)
+        without = body_plan.weighted(logs, active[held])
         self.report |= {
             "plans": chosen,
             "plan_error": plans.error,
             "plan_errors": [each.error for each in tried.values()],
-            "error_without_plan": float(
-                np.linalg.norm(without, axis=-1).mean() / side
-            ),
+            "error_without_plan": float(np.exp(without.mean())),
         }
 
     def get_config(self) -> dict[str, Any]:
