@@ -73,10 +73,10 @@ def run(options: argparse.Namespace) -> None:
     import keras
 
     backend = keras.backend.backend()
-    wanted = ("tensorflow", *(["jax"] if options.only == ["gpu"] else []))
-    if backend not in wanted:
+    backends = ("tensorflow", *(["jax"] if options.only == ["gpu"] else []))
+    if backend not in backends:
         raise UserError(
-            f"the benchmarks need the backend {' or '.join(wanted)}, not "
+            f"the benchmarks need the backend {' or '.join(backends)}, not "
             f"{backend!r}; set KERAS_BACKEND."
         )
     data, text = (options.out / f"benchmarks.{end}" for end in ("json", "md"))

@@ -74,22 +74,10 @@ def measured(run: Path, maps: dict[str, dict[str, Any]]) -> seeds.Row:
         "seed": config.seed,
         "accuracy": seeds.percent_right(trees.lengths, labels),
         "linear": linear(known, unseen),
-        "bits": entropy(trees, trees.slots),
-        "bits_of_places": entropy(trees, trees.in_tree),
         "leaves": float(trees.leaves.mean()),
         "empty": 100 * float(np.mean(trees.leaves == 0)),
         **seeds.tree_measures(rem.faithfulness(cached.head, (images, labels))),
     }
-
-
-def entropy(trees: Any, keys: Any) -> float:
-    """Returns the entropy of keys `[n, m]` in bits, the mean over classes."""
-    from tfcaps import rem
-
-    classes, predicted = np.unique(trees.predicted, return_inverse=True)
-    dictionary = rem.CouplingDictionary(len(classes))
-    dictionary.update(keys.astype("uint8"), predicted)
-    return float(dictionary.entropy_bits.mean())
 
 
 def linear(train: Any, test: Any) -> float:

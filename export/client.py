@@ -68,8 +68,8 @@ def _run(options: argparse.Namespace) -> None:
     if "images" not in inputs:
         raise UserError(f"no signature {options.signature!r} takes images.")
     sides = inputs["images"]["tensor_shape"]["dim"]
-    told = about.get("signatures", {}).get(options.signature, {})
-    pixels = told.get("inputs", {}).get("images", {}).get("range", (0, 1))
+    described = about.get("signatures", {}).get(options.signature, {})
+    pixels = described.get("inputs", {}).get("images", {}).get("range", (0, 1))
     for path in options.pictures:
         image = read_picture(path, [int(side["size"]) for side in sides][1:])
         sent = 255 - image if options.invert else image

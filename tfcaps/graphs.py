@@ -171,11 +171,7 @@ def of_same_kind(
 
 
 def check_kind(model: keras.Model) -> bool:
-    """Tells whether a model is of a class of its own that copies can have.
-
-    Raises:
-        ValueError: If it must be, and cannot.
-    """
+    """Tells whether a model is of its own class, which copies then can have."""
     kind = type(model)
     own = _own_methods(model)
     arguments = inspect.getfullargspec(kind.__init__)
@@ -342,11 +338,7 @@ def makes_classes(layer: Any) -> bool:
 
 
 def routed_layers(model: keras.Model) -> list[Any]:
-    """Returns the routed layers from input to output.
-
-    Raises:
-        ValueError: If there is none.
-    """
+    """Returns the routed layers, of which there must be one, in order."""
     layers = [unwrapped(layer) for layer in model.layers]
     routed = [layer for layer in layers if is_routed(layer)]
     if not routed:
@@ -358,20 +350,12 @@ def routed_layers(model: keras.Model) -> list[Any]:
 
 
 def last_routed_layer(model: keras.Model) -> Any:
-    """Returns the routed layer nearest to the output.
-
-    Raises:
-        ValueError: If there is none.
-    """
+    """Returns the routed layer nearest to the output."""
     return routed_layers(model)[-1]
 
 
 def only_layer(model: keras.Model, kind: type) -> Any:
-    """Returns the layer of a kind, also from within another layer.
-
-    Raises:
-        ValueError: If there is not one.
-    """
+    """Returns the only layer of a kind, also from within another layer."""
     layers = [getattr(layer, "layer", layer) for layer in model.layers]
     found = [layer for layer in layers if isinstance(layer, kind)]
     if len(found) != 1:
@@ -387,10 +371,6 @@ def children_grid(model: keras.Model) -> tuple[int, ...]:
     """Returns the shape in which the last routed layer's children stand.
 
     That is `(h, w, t)`, or `(i,)` where they have no positions.
-
-    Raises:
-        ValueError: If there is no routed layer, or the last one is no
-            `ClassCaps`.
     """
     model = encoder(model)
     layer = last_routed_layer(model)

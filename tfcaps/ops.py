@@ -243,13 +243,7 @@ def clear_targets(targets: Tensor, num_classes: int) -> Tensor:
 
 
 def check_prediction(prediction: Tensor, *axes: str, loss: str) -> None:
-    """Raises `ValueError` unless a loss gets a prediction of the right axes.
-
-    Args:
-        prediction: What a network returns.
-        *axes: Names of the axes that it must have.
-        loss: Name of the loss.
-    """
+    """Raises `ValueError` unless a loss gets a prediction of such axes."""
     shape = tuple(prediction.shape)
     if len(shape) == len(axes):
         return
@@ -354,11 +348,7 @@ def check_not_negative(**numbers: float) -> None:
 
 
 def check_mode(mode: Any, name: str = "mode") -> str:
-    """Returns a mode of the quantiser, which is an argument `name`.
-
-    Raises:
-        ValueError: Unless it is `"midtread"` or `"midrise"`.
-    """
+    """Returns a mode of the quantiser, which is an argument `name`."""
     if mode not in ("midtread", "midrise"):
         raise ValueError(
             f'`{name}` must be "midtread" or "midrise". Received: '

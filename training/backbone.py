@@ -97,10 +97,10 @@ def preprocessed(name: str, images: Any) -> Any:
     black_and_colours = 255.0 * np.eye(4, 3, k=-1, dtype=np.float32)
     family = getattr(keras.applications, name).__module__.rpartition(".")[-1]
     module = getattr(keras.applications, family)
-    wanted = module.preprocess_input(
+    scaled = module.preprocess_input(
         black_and_colours[np.newaxis, :, np.newaxis]
     )
-    offset, *scales = wanted[0, :, 0]
+    offset, *scales = scaled[0, :, 0]
     matrix = np.stack(scales) - offset
     if not matrix[0, 0]:
         images = ReverseChannels(name="reverse_channels")(images)
@@ -122,13 +122,13 @@ def _feature_map(network: keras.Model) -> Any:
     grid, joint, earliest = None, None, len(operations)
     for k in range(len(operations) - 1, 0, -1):
         operation = operations[k]
-        own = operation.output.shape[1:3]
+        size = operation.output.shape[1:3]
         if (
             not isinstance(operation, _BORDERS)
             and _has_positions(operation.output, sides)
-            and own == (grid or own)
+            and size == (grid or size)
         ):
-            grid = own
+            grid = size
             if earliest >= k:
                 return operation
             if isinstance(operation, _JOINTS):

@@ -34,8 +34,8 @@ def build(shape: tuple[int, int, int], file: Path | None = None) -> Any:
     """Returns the network without its top, for colours in [0, 1]."""
     if file is None:
         check_installed(lite0=_PACKAGE)
-        found: Any = find_spec(_PACKAGE)
-        file = Path(found.origin).parent / _FILE
+        package: Any = find_spec(_PACKAGE)
+        file = Path(package.origin).parent / _FILE
     with file.open("rb") as opened:
         weights = read(opened)
     rows, columns, _ = shape

@@ -67,16 +67,16 @@ class Picture(NamedTuple):
     @property
     def margin(self) -> str:
         """How far the class is before the next one."""
-        told = self.record
-        return margin_text(told["length"], told["runner_up_length"])
+        one = self.record
+        return margin_text(one["length"], one["runner_up_length"])
 
     @property
     def answer(self) -> str:
         """The two longest classes, and the margin."""
-        told = self.record
+        one = self.record
         return (
-            f"{one_line(told['class'])} (length {told['length']:.2f}), then "
-            f"{one_line(told['runner_up'])} ({told['runner_up_length']:.2f}): "
+            f"{one_line(one['class'])} (length {one['length']:.2f}), then "
+            f"{one_line(one['runner_up'])} ({one['runner_up_length']:.2f}): "
             f"margin {self.margin}"
         )
 
@@ -115,8 +115,8 @@ def explain(options: argparse.Namespace) -> None:
     sentences = _right_and_wrong(pictures)
     sentences += [(text, True) for text in (*unread, *left_out)]
     if not few:
-        told = f"{PANELS} of the {len(pictures):,} pictures are drawn"
-        sentences.append((f"{told}, wrong ones first.", False))
+        some = f"{PANELS} of the {len(pictures):,} pictures are drawn"
+        sentences.append((f"{some}, wrong ones first.", False))
     shown = f"The network sees pictures of {shape[1]}x{shape[0]} pixels."
     print(shown, meaning, *(text for text, _ in sentences), sep="\n")
     order = sorted(range(len(pictures)), key=lambda k: not pictures[k].is_wrong)
@@ -153,26 +153,26 @@ def find(
     One in an inner folder that is called like a class is known to be of it;
     where the name has a slash, the folder's has a hyphen.
     """
-    found: dict[Path, Picture] = {}
+    pictures: dict[Path, Picture] = {}
     unread: list[str] = []
     of_folders = {as_text(name).replace("/", "-"): name for name in classes}
     for path in paths:
         if not path.is_dir():
-            found.setdefault(path, Picture(path, as_text(path.name)))
+            pictures.setdefault(path, Picture(path, as_text(path.name)))
             continue
         folders = [path, *sorted(p for p in path.rglob("*") if p.is_dir())]
         inside = [f for one in folders for f in picture_files.files_in(one)]
-        told = picture_files.unread_in(*folders)
+        others = picture_files.unread_in(*folders)
         if not inside:
-            why = f": {told}" if told else "."
+            why = f": {others}" if others else "."
             raise UserError(f"there is no picture in the folder {path}{why}")
-        unread += [told] if told else []
+        unread += [others] if others else []
         for file in inside:
             name = as_text(file.relative_to(path).as_posix())
             inner = file.parent.name if file.parent != path else ""
             truth = of_folders.get(as_text(inner))
-            found.setdefault(file, Picture(file, name, truth))
-    return list(found.values()), unread
+            pictures.setdefault(file, Picture(file, name, truth))
+    return list(pictures.values()), unread
 
 
 def read(
@@ -222,7 +222,7 @@ def _right_and_wrong(pictures: Sequence[Picture]) -> Sentences:
     wrong = [picture for picture in known if picture.is_wrong]
     if not known:
         return []
-    told = (
+    text = (
         f"{len(known) - len(wrong):,} of the {len(known):,} pictures in "
         "folders named like classes are right"
     )
@@ -231,8 +231,8 @@ def _right_and_wrong(pictures: Sequence[Picture]) -> Sentences:
         for one in wrong[:_NAMED]
     ]
     more = "and others" if len(wrong) > _NAMED else ""
-    told += "; wrong: " * bool(wrong) + ", ".join(filter(None, [*names, more]))
-    return [(f"{told}.", bool(wrong))]
+    text += "; wrong: " * bool(wrong) + ", ".join(filter(None, [*names, more]))
+    return [(f"{text}.", bool(wrong))]
 
 
 def _draw(

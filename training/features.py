@@ -34,8 +34,8 @@ class CachedFeatures(NamedTuple):
 
 def backbone_of(model: keras.Model) -> FrozenModel | None:
     """Returns the layer that is a frozen backbone, if there is one."""
-    found = [layer for layer in model.layers if isinstance(layer, FrozenModel)]
-    return found[0] if found else None
+    frozen = (x for x in model.layers if isinstance(x, FrozenModel))
+    return next(frozen, None)
 
 
 def obstacle(model: keras.Model, config: Config) -> str | None:
@@ -55,20 +55,20 @@ def cache_features(
     model: keras.Model,
     data: Data,
     config: Config,
-    kept: dict[str, Array] | None,
+    cache: dict[str, Array] | None,
 ) -> CachedFeatures:
     """Computes the features of a frozen backbone, unless that has been done.
 
     Without a backbone, or where its maps cannot be kept, the head is the whole
     model, and the data are the images.
 
-    `kept` are the maps, shared by the models of a run; at first empty. Or it is
-    `None` for maps of zeros, which take no memory.
+    The `cache` has the maps, shared by the models of a run, and is empty at
+    first. Or it is `None` for maps of zeros, which take no memory.
     """
     layer = backbone_of(model)
     why = obstacle(model, config)
     if layer is None or why is not None:
-        if layer is not None and kept is not None and devices.process() == 0:
+        if layer is not None and cache is not None and devices.process() == 0:
             print(f"The backbone runs in each step, because {why}.")
         return CachedFeatures(model, data, augmentation(config))
     front, head = graphs.split(model, layer)
@@ -77,17 +77,17 @@ def cache_features(
         "validation": data.validation,
         "test": data.test,
     }
-    if kept is None:
+    if cache is None:
         zero, shape = np.zeros((), _DTYPE), front.output_shape[1:]
-        kept = {
+        cache = {
             name: np.broadcast_to(zero, (len(split.labels), *shape))
             for name, split in parts.items()
         }
-    elif not kept:
-        kept.update(computed(front, parts, config.batch_size))
+    elif not cache:
+        cache.update(computed(front, parts, config.batch_size))
     # The maps stay on disk as float16; taken, they are float32 as images are.
     train, validation, test = (
-        part.with_pixels(kept[name]) for name, part in parts.items()
+        part.with_pixels(cache[name]) for name, part in parts.items()
     )
     features = Data(data.name, train, validation, test, data.class_names)
     return CachedFeatures(head, features, Augmentation())
@@ -111,9 +111,9 @@ def computed(
                 maps[name] = np.memmap(file, _DTYPE, "w+", shape=shape)
             for start in range(0, len(labels), batch_size):
                 rows = slice(start, start + batch_size)
-                found = maps_of(model, images[rows], batch_size)
-                maps[name][rows] = found
-                bar.add(len(found))
+                part = maps_of(model, images[rows], batch_size)
+                maps[name][rows] = part
+                bar.add(len(part))
     except OSError as error:
         raise UserError(
             f"the features cannot be kept in {tempfile.gettempdir()}: {error}. "

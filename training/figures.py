@@ -152,17 +152,17 @@ def right_and_wrong(name: str, model: keras.Model, sample: Sample) -> Figure:
     drawing = viz.tree_fields(explained, titles)
     texts = TEXTS["tree_fields"]
     kind = "some_wrong" if not right.all() else "none_wrong"
-    told = texts[kind].format(wrong=int(np.sum(~right)), images=len(right))
+    note = texts[kind].format(wrong=int(np.sum(~right)), images=len(right))
     if not fields.is_local:
-        told += texts["no_parts" if min(fields.grid[:2]) == 1 else "cells"]
-    return figure("tree_fields", drawing, told=told, model=TITLES[name])
+        note += texts["no_parts" if min(fields.grid[:2]) == 1 else "cells"]
+    return figure("tree_fields", drawing, note=note, model=TITLES[name])
 
 
 def _answer(lengths: Array, names: Sequence[str]) -> str:
     """Returns the longest classes of an image, and the margin, in words."""
     longest = np.argsort(-lengths, kind="stable")[:_LONGEST]
-    told = [f"{one_line(names[j])} {lengths[j]:.2f}" for j in longest]
-    return f"{', '.join(told)}; margin {margin_text(*lengths[longest[:2]])}"
+    parts = [f"{one_line(names[j])} {lengths[j]:.2f}" for j in longest]
+    return f"{', '.join(parts)}; margin {margin_text(*lengths[longest[:2]])}"
 
 
 def spread(order: Array, classes: Array, most: int) -> Array:

@@ -83,12 +83,12 @@ def measure(
     config: Config,
     data: Data,
     models: Models,
-    kept: dict[str, Array] | None = None,
+    cache: dict[str, Array] | None = None,
     folder: RunFolder | None = None,
 ) -> Results:
     """Measures each model on the test images, and on the other test sets.
 
-    Repeated measures use the features of a frozen backbone that are `kept`, see
+    Repeated measures use the features of a frozen backbone in the `cache`, see
     `features.cache_features`. What the `folder` has is not measured again.
     """
     measured = {
@@ -113,8 +113,8 @@ def measure(
             batches = Batches(*split, measured_at_once(model))
             tests[test] = evaluator.run(batches, verbose=progress() % 2)
         head, images = model, sample.images
-        if kept and data.masks is None:  # noise is of images
-            cached = features.cache_features(model, data, config, kept)
+        if cache and data.masks is None:  # noise is of images
+            cached = features.cache_features(model, data, config, cache)
             head = cached.head
             images = cached.data.test.images.take(sample.rows)
         named = measure_parts(model, sample)
@@ -130,6 +130,13 @@ def measure(
         )
         others = {test: one.to_dict() for test, one in tests.items()}
         measured[name] = report, others
+        if folder is not None and len(measured) < len(models):
+            reports, of_tests = zip(*measured.values(), strict=True)
+            folder.save_reports(
+                dict(zip(measured, reports, strict=True)),
+                dict(zip(measured, of_tests, strict=True)),
+                is_all=False,
+            )
     return Results(
         {name: measured[name][0] for name in models},
         {name: measured[name][1] for name in models},
@@ -161,8 +168,8 @@ def lowest_levels(
         for name, model in models.items()
     }
     levels = tuple(map(max, zip(*each.values(), strict=True)))
-    told = "; ".join(f"{title} {own}" for title, own in each.items())
-    print(f"levels    {levels} ({told})", flush=True)
+    text = "; ".join(f"{title} {own}" for title, own in each.items())
+    print(f"levels    {levels} ({text})", flush=True)
     return levels
 
 

@@ -187,20 +187,20 @@ def train_and_measure(
     from training.tables import TITLES
 
     config = folder.config
-    kept: dict[str, Any] = {}
+    cache: dict[str, Any] = {}
     trained: dict[str, Any] = {}
     failure = None
     for name in config.model_names:
         print(f"\n{TITLES[name]} on {data.name}", flush=True)
         trained[name] = train.train_model(
-            name, data, folder, strategy, kept=kept
+            name, data, folder, strategy, cache=cache
         )
         if name == "baseline" and config.rem and not options.force:
             results.check_learnt(folder.read_metrics(name))
     if devices.process() == 0:
         # The other processes have nothing more to do, and wait.
-        measured = results.measure(config, data, trained, kept, folder)
-        kept.clear()
+        measured = results.measure(config, data, trained, cache, folder)
+        cache.clear()
         seconds = None if started is None else time.monotonic() - started
         folder.save_reports(measured.reports, measured.tests, seconds)
         if not options.bare:

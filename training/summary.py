@@ -96,14 +96,14 @@ def _why_not(report: Report) -> str:
 
 def sentences(report: Report) -> list[tuple[str, bool]]:
     """Returns what is said of a model, each with whether it is a warning."""
-    found = [(sentence(report), is_warning(report))]
+    said = [(sentence(report), is_warning(report))]
     used = report.faithfulness
     if used is not None and report.learnt is not False:
         if used.pixels is not None:
-            found.append((used.pixels.verdict, not used.pixels.local))
+            said.append((used.pixels.verdict, not used.pixels.local))
         if used.saliency is not None and not used.saliency.specific:
-            found.append((used.saliency.verdict, True))
-    return found
+            said.append((used.saliency.verdict, True))
+    return said
 
 
 def is_warning(report: Report) -> bool:
@@ -145,8 +145,8 @@ def text(reports: Mapping[str, Report]) -> str:
     """Returns the sentence on the last model, and the table, for a terminal."""
     last = list(reports.values())[-1]
     table = markdown(cells(reports))
-    told = "\n\n".join(wrapped(text) for text, _ in sentences(last))
-    return f"{told}\n\n{table}\n{wrapped(note(reports))}"
+    said = "\n\n".join(wrapped(text) for text, _ in sentences(last))
+    return f"{said}\n\n{table}\n{wrapped(note(reports))}"
 
 
 def wrapped(paragraphs: str) -> str:

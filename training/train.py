@@ -49,11 +49,11 @@ def train_model(
     folder: RunFolder,
     strategy: Strategy | None,
     *,
-    kept: dict[str, Array] | None = None,
+    cache: dict[str, Array] | None = None,
 ) -> keras.Model | None:
     """Trains a model, or takes it from the folder if that was done before.
 
-    Its name is `"baseline"`, or `"rem"` for pruning and decay; `kept` is as in
+    Its name is `"baseline"`, or `"rem"` for pruning and decay; `cache` is as in
     `features.cache_features`.
 
     Returns:
@@ -70,15 +70,15 @@ def train_model(
         devices.wait()
         return model
     if models.network(config.model).loss == "plan":
-        model = estimated(name, data, folder, {} if kept is None else kept)
+        model = estimated(name, data, folder, {} if cache is None else cache)
         folder.save_model(name, model)
         return model
     start = None
     if name == "rem" and config.warm_start and config.baseline:
         start = folder.load_model("baseline")
     with devices.scope(strategy):
-        kept = {} if kept is None else kept
-        setup = prepare(name, data, config, strategy, start, kept)
+        cache = {} if cache is None else cache
+        setup = prepare(name, data, config, strategy, start, cache)
         backup = folder.path / f"backup-{name}"
         epochs, stops, batches = config.epochs, [], setup.batches
         if config.patience is not None:
@@ -126,11 +126,11 @@ def train_model(
 
 
 def estimated(
-    name: str, data: Data, folder: RunFolder, kept: dict[str, Array]
+    name: str, data: Data, folder: RunFolder, cache: dict[str, Array]
 ) -> keras.Model:
     """Returns a network that its own `fit` estimates, in one epoch.
 
-    `kept` are the features of test images, as in `features.cache_features`.
+    `cache` has the features of test images, as in `features.cache_features`.
     """
     config = folder.config
     if devices.num_processes() > 1:
@@ -146,14 +146,14 @@ def estimated(
         raise UserError(f"{config.model} cannot be trained: {error}") from error
     for key, value in model.report.items():
         print(f"{key.replace('_', ' ')}: {value}")
-    if not kept:
+    if not cache:
         none = data.train.take(np.zeros(0, int))
-        kept |= features.computed(
+        cache |= features.computed(
             graphs.split(model, features.backbone_of(model))[0],
             {"train": none, "validation": none, "test": data.test},
             config.batch_size,
         )
-    cached = features.cache_features(model, data, config, kept)
+    cached = features.cache_features(model, data, config, cache)
     measure = Measure(name, cached.head, cached.data.test, 1, folder)
     measure.set_model(model)
     measure.on_train_begin()
@@ -168,12 +168,12 @@ def prepare(
     config: Config,
     strategy: Strategy | None,
     start: keras.Model | None = None,
-    kept: dict[str, Array] | None = None,
+    cache: dict[str, Array] | None = None,
 ) -> Setup:
     """Builds and compiles a model in the strategy's scope.
 
     It begins with the weights of the trained network `start`, or draws them;
-    `kept` is as in `features.cache_features`, the rest as in `train_model`.
+    `cache` is as in `features.cache_features`, the rest as in `train_model`.
     """
     # The same weights at the start and the same batches for every model.
     keras.utils.set_random_seed(config.seed)
@@ -183,7 +183,7 @@ def prepare(
         full_model = starting.begin_with(full_model, start)
         # It routes as sharply as that one did in the end.
         config = dataclasses.replace(config, sharpness_start=None)
-    cached = features.cache_features(full_model, data, config, kept)
+    cached = features.cache_features(full_model, data, config, cache)
     model = objectives.with_outputs(cached.head, name, config, cached.data)
     batches = training_batches(
         model,

@@ -34,6 +34,7 @@ def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
     import keras
 
     from examples.handwriting import maps
+    from tfcaps import rem
     from training import datasets
 
     data = datasets.load(options.data, options.data_dir)
@@ -44,18 +45,23 @@ def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
     )
     fit(training, train, options.epochs, seed)
     lengths = network.predict(data.test.images[:], verbose=0)
-    some = data.test.take(slice(options.tested))
-    return {
+    row = {
         "data": options.data,
         "images": len(train.labels),
         "epochs": options.epochs,
         "types": options.types,
         "right": round(seeds.percent_right(lengths, data.test.labels), 2),
-        "trees": [
-            of_trees(network, some, orphan, data.class_names, options.draw)
-            for orphan in _ORPHANS
-        ],
+        "trees": [],
     }
+    images = data.test.images[: options.tested]
+    for orphan in _ORPHANS:
+        network.get_layer("class_caps").orphan = orphan
+        trees = rem.trees(network, images, couplings=False)
+        used = rem.faithfulness(network, images, trees=trees, draws=2)
+        row["trees"].append(of_trees(trees, used, orphan))
+    if options.draw is not None:
+        draw(options.draw, images, data.test.labels, trees, data.class_names)
+    return row
 
 
 def fit(training: Any, data: Any, epochs: int, seed: int) -> None:
@@ -101,51 +107,20 @@ def noisy(images: Any, draw: Any) -> Any:
     return (images + noise).astype("float32")
 
 
-def of_trees(
-    network: Any, data: Any, orphan: float, names: Any, path: Any
-) -> seeds.Row:
+def of_trees(trees: Any, used: Any, orphan: float) -> seeds.Row:
     """Returns what is measured of trees, of leaves from some nats on."""
-    from tfcaps import rem
-
-    network.get_layer("class_caps").orphan = orphan
-    images, labels = data.images[:], data.labels
-
-    def slots_of(pixels: Any) -> Any:
-        return rem.trees(network, pixels, couplings=False).slots
-
-    trees = rem.trees(network, images, couplings=False)
-    moves = [(down, axis) for axis in (1, 2) for down in (-1, 1)]
-    changed = [noisy(images, np.random.default_rng(0))]
-    changed += [np.roll(images, *move) for move in moves]
-    others = [slots_of(x) for x in changed]
-    same, *shifted = [np.all(x == trees.slots, axis=1).mean() for x in others]
-    kept, *kept_shifted = [jaccard(x, trees.slots) for x in others]
-    used = seeds.tree_measures(
-        rem.faithfulness(network, (images, labels), draws=2)
-    )
-    if path is not None:
-        draw(path, images, labels, trees, names)
+    measures = seeds.tree_measures(used)
     return {
         "orphan": orphan,
         "leaves": float(trees.leaves.mean()),
         "ten": 100 * float(np.mean(trees.leaves <= 10)),
         "used": int(np.sum(trees.slots.mean(axis=0) > 0.01)),
-        "changes": used["answer_changes"],
-        "necessity": used["necessity"],
-        "active": used["necessity_active"],
-        "random": used["necessity_random"],
-        "sufficiency": used["sufficiency"],
-        "noise": float(same),
-        "kept": kept,
-        "shifted": float(np.mean(shifted)),
-        "kept_shifted": float(np.mean(kept_shifted)),
+        "changes": measures["answer_changes"],
+        "necessity": measures["necessity"],
+        "active": measures["necessity_active"],
+        "random": measures["necessity_random"],
+        "sufficiency": measures["sufficiency"],
     }
-
-
-def jaccard(first: Any, second: Any) -> float:
-    """Returns the mean Jaccard index of sets `[n, t]`."""
-    both, any_of = (first & second).sum(axis=1), (first | second).sum(axis=1)
-    return float(np.mean(np.where(any_of, both / np.maximum(any_of, 1), 1.0)))
 
 
 def draw(path: Any, images: Any, labels: Any, trees: Any, names: Any) -> None:

@@ -62,8 +62,6 @@ def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
     # Types are named on images that are neither trained on nor measured.
     others, _, of_others = drawn(options.tested, _OTHERS)
     kinds = seeds.kinds_of_types(seeds.named_parts(trees_of(others), of_others))
-    of_all = of_others.kinds[of_others.kinds >= 0]
-    one = np.full_like(kinds, np.bincount(of_all).argmax())
     trees = trees_of(images)
     named = seeds.named_parts(trees, masks, kinds)
     chance = seeds.named_parts(trees, masks, kinds, by_chance=True)
@@ -95,11 +93,9 @@ def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
         **seeds.type_measures(named, chance),
         "labelled_f1": named.labelled_f1,
         "labelled_f1_chance": chance.labelled_f1,
-        "labelled_f1_one": seeds.named_parts(trees, masks, one).labelled_f1,
         "used": used.to_dict(),
         "unseen": share(active, type_kinds=kinds),
         "unseen_chance": share(active, type_kinds=kinds, by_chance=True),
-        "unseen_one": share(active, type_kinds=one),
         "unseen_tree": share(of_new, type_kinds=kinds),
     }
 
@@ -117,11 +113,8 @@ def draw(path: Any, known: Any, strange: Any, kinds: Any) -> None:
         for n in range(count):
             true = data.read(characters[labels[n]]).name
             is_class = characters is data.CHARACTERS
-            shown = (
-                data.read(characters[trees.predicted[n]]).name
-                if is_class
-                else true
-            )
+            told = trees.predicted[n] if is_class else labels[n]
+            shown = data.read(characters[told]).name
             pictures.append(images[n])
             titles.append(shown)
             wrong.append(shown != true)

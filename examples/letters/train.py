@@ -53,8 +53,6 @@ def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
         draw(options.draw, others, view, trees, truth)
     named = seeds.named_parts(trees, masks)
     no_x = np.flatnonzero(truth != list(data.LETTERS).index("X"))
-    every = dataclasses.replace(trees, in_tree=np.ones_like(trees.in_tree))
-    one = dataclasses.replace(trees, types=np.zeros_like(trees.types))
     but_x = seeds.named_parts(trees[no_x], masks[no_x])
     used = rem.faithfulness(network, images, samples=300, draws=3)
     alike = (others.turned() @ frames.means.T).max(axis=1)
@@ -67,10 +65,8 @@ def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
         "template": seeds.percent_right(alike, truth),
         "strokes": int(np.sum(network.get_layer("class_caps").slots)),
         **seeds.type_measures(named, chance),
-        "information_one": seeds.named_parts(one, masks).information,
         "found_once_but_x": 100 * but_x.found_once,
         "own": 100 * named.own,
-        "own_of_all": 100 * seeds.named_parts(every, masks).own,
         **seeds.tree_measures(used),
         "seconds": seconds,
     }

@@ -21,12 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from cli import Parser, UserError, check_installed, number, run_command
-from examples.paper.experiment import (
-    NAMES,
-    RECIPES,
-    TABLES_OF_THE_PAPER,
-    load,
-)
+from examples.paper import experiment
 
 _COMMAND = Path(__file__).parents[2] / "training" / "run.py"
 
@@ -35,10 +30,15 @@ def make_parser() -> Parser:
     """Returns the parser of the command."""
     parser = Parser(prog="examples.paper.run", description=__doc__)
     add = parser.add_argument
-    add("name", nargs="?", choices=NAMES, help="the experiment to run")
+    add(
+        "name",
+        nargs="?",
+        choices=experiment.NAMES,
+        help="the experiment to run",
+    )
     add(
         "--recipe",
-        choices=tuple(RECIPES),
+        choices=tuple(experiment.RECIPES),
         help="how tables of the paper are trained: as published (GPU days), or "
         "shortly to the published sparsity (default)",
     )
@@ -75,10 +75,10 @@ def run(options: argparse.Namespace) -> None:
             print(path / "table.md")
         return
     recipe = options.recipe
-    if recipe is None and options.name in TABLES_OF_THE_PAPER:
-        recipe = next(iter(RECIPES))
-    experiment = load(options.name, recipe)
-    known = experiment.runs
+    if recipe is None and options.name in experiment.TABLES_OF_THE_PAPER:
+        recipe = next(iter(experiment.RECIPES))
+    about = experiment.load(options.name, recipe)
+    known = about.runs
     for pattern in options.only:
         if not fnmatch.filter(known, pattern):
             raise UserError(
@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> None:
     ]
     default = Path("runs") / "-".join(filter(None, (options.name, recipe)))
     folder = options.out or default
-    seeds = dict.fromkeys(options.seeds or experiment.seeds)
+    seeds = dict.fromkeys(options.seeds or about.seeds)
     wanted = [(name, seed) for name in names for seed in seeds]
     _begin(folder, options.name, recipe, seeds)
     table.write(folder)  # or an error, if runs have other settings

@@ -70,7 +70,7 @@ def rows(tmp_path, monkeypatch):
         heads, seeds = ("data set",), (0, 1, 2)
         return Experiment("Small", heads, COLUMNS, tuple(rows), seeds)
 
-    for module in (paper, table):
+    for module in (experiment, table):
         monkeypatch.setattr(module, "load", load)
     return rows
 

@@ -75,7 +75,7 @@ def not_compiled():
 
 
 def prepared(name, data, config, kept):
-    return train.prepare(name, data, config, None, kept=kept)
+    return train.prepare(name, data, config, None, cache=kept)
 
 
 @pytest.mark.slow

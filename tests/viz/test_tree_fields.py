@@ -91,6 +91,7 @@ def test_outlines_are_where_the_children_look():
         [0.9, 0.8, 0.6, 0.4],
         labels=[2],
         class_names=NAMES,
+        type_names=["ear", "paw"],
         most=3,
     )
     assert left.get_title() == "cat"
@@ -106,7 +107,7 @@ def test_outlines_are_where_the_children_look():
     assert patches[0].get_edgecolor()[:3] == (1, 1, 1)
     assert patches[2].get_edgecolor()[:3] == to_rgba(colour(1))[:3]
     assert texts(left) == ["1", "2", "3"]
-    assert "type 1\n0.80" in texts(right) and "and 1\nmore" in texts(right)
+    assert "paw\n0.80" in texts(right) and "and 1\nmore" in texts(right)
 
 
 def test_children_that_see_all_but_have_places_are_shown_by_their_cells():

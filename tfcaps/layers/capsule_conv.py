@@ -46,8 +46,7 @@ class CapsuleConv2D(PrimaryCaps):
         `[b, h', w', num_types, dim]`, of a length in [0, 1).
 
     Raises:
-        ValueError: If an argument is out of range, or the input's shape does
-            not fit.
+        ValueError: If an argument or the input's shape does not fit.
 
     Example:
 

@@ -32,9 +32,9 @@ class ClassCaps(RoutedCaps):
             dynamic routing with that many iterations. Defaults to `3`.
         use_bias: Bool. Give the routing its bias, if it has one, which
             `EMRouting` has not. Defaults to `True`.
-        share: `None` for one matrix per child and parent, `"type"` for one per
-            child type and parent (the same at all positions; needs spatial
-            input), `"all"` for one per parent. Defaults to `None`.
+        share: `None` for a matrix per child and parent, `"type"` for one per
+            child type and parent at all positions, which needs spatial input,
+            `"all"` for one per parent. Defaults to `None`.
         matrix: Bool. Poses are square matrices, flattened row by row; a vote is
             the child's matrix times the weight. Defaults to `False`.
         coordinates: Bool. Add each child's relative position to the last column
@@ -66,8 +66,7 @@ class ClassCaps(RoutedCaps):
         couplings `[b, i, num_capsules]`, float32.
 
     Raises:
-        ValueError: If an argument is out of range, or the input's shape does
-            not fit.
+        ValueError: If an argument or the input's shape does not fit.
 
     Example:
 

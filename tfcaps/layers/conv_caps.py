@@ -55,8 +55,7 @@ class ConvCaps(RoutedCaps):
         num_types]` and couplings `[b, h', w', p, q, t, num_types]`, float32.
 
     Raises:
-        ValueError: If an argument is out of range, or the input's shape does
-            not fit.
+        ValueError: If an argument or the input's shape does not fit.
 
     Example:
 

@@ -61,8 +61,7 @@ class ConvCaps3D(keras.layers.Layer):
         float32, summing to 1 over positions and parent types.
 
     Raises:
-        ValueError: If an argument is out of range, or the input's shape does
-            not fit.
+        ValueError: If an argument or the input's shape does not fit.
 
     Example:
 

@@ -21,9 +21,8 @@ class Decoder(keras.layers.Layer):
         image_shape: Rows, columns and channels of an image.
         network: `"dense"` (512, 1024, pixels: dynamic routing),
             `"deconvolution"` (DeepCaps; sides divisible by 4), `"upsampling"`
-            (Efficient-CapsNet on smallNORB; sides of at least 24, divisible by
-            8), or a Keras layer from a vector to images. Defaults to
-            `"dense"`.
+            (Efficient-CapsNet; sides of at least 24, divisible by 8), or a
+            Keras layer from a vector to images. Defaults to `"dense"`.
         class_independent: Bool. Decode the chosen pose alone, `[b, d]`, so that
             the decoder does not know the class; otherwise all poses `[b, j *
             d]` with zeros for the others. Defaults to `False`.
@@ -44,8 +43,7 @@ class Decoder(keras.layers.Layer):
         a ReLU as published.
 
     Raises:
-        ValueError: If an argument is out of range, or the input's shape does
-            not fit.
+        ValueError: If an argument or the input's shape does not fit.
 
     Example:
 

@@ -53,8 +53,7 @@ class PrimaryCaps(FeatureMapLayer):
         `[b, h', w', num_types, dim]`.
 
     Raises:
-        ValueError: If an argument is out of range, or the input's shape does
-            not fit.
+        ValueError: If an argument or the input's shape does not fit.
 
     Example:
 

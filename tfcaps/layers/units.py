@@ -57,7 +57,8 @@ class LayerUnits(NamedTuple):
         sources: Of a layer that makes each unit of its output of few units of
             its inputs, with which it leaves: from an array for each input those
             arrays whose entries belong to the output's units.
-        outputs: How many outputs there are. If it has others, all units stay.
+        outputs: How many outputs there are, `None` if that does not matter. If
+            there are others, all units stay.
         stay: Whether all units of the outputs stay.
         compete: Whether units of the outputs count though nothing reads them.
         value: What units of the outputs are in every image if `made` is as
@@ -74,7 +75,7 @@ class LayerUnits(NamedTuple):
     read: Sequence[Slice] = ()
     settings: Callable[[Mask], dict[str, Any]] = lambda left: {}
     sources: Callable[[list[Any]], list[Any]] | None = None
-    outputs: int = 1
+    outputs: int | None = 1
     stay: bool = False
     compete: bool = False
     value: Any = 0.0

@@ -129,3 +129,10 @@ class CounterfactualLoss(keras.losses.Loss):
             "margin": self.margin,
         }
         return {**super().get_config(), **config}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "CounterfactualLoss":
+        # Arguments of version 0.3, with the values that they had.
+        gone = {"m_plus": 0.9, "m_minus": 0.1, "down_weight": 0.5}
+        known = (x for x in config.items() if x not in gone.items())
+        return cls(**dict(known))

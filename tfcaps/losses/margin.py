@@ -32,8 +32,7 @@ class MarginLoss(keras.losses.Loss):
     Call arguments:
         y_true: Targets `[b, j]`, one-hot, soft, or with several ones or none,
             or class indices `[b]` or `[b, 1]`; an index outside `[0, j)` stands
-            for no class. With one class, 1 where it is there and 0 where not,
-            `[b]` or `[b, 1]`.
+            for no class. With one class, 1 where it is there, else 0.
         y_pred: Lengths `[b, j]`.
 
     Raises:

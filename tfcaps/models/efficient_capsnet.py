@@ -112,9 +112,9 @@ def efficient_conv_capsnet(
     """Builds Eff-ConvCapsNet, which REM uses for images of 128x128 pixels.
 
     A small backbone, depthwise PrimaryCaps, ConvCaps of 16 types and ClassCaps,
-    all capsules of 16 components. On 128x128x3 images there are 10,816 primary
-    and 2,304 convolutional capsules. The authors' code is not published; ReLU,
-    batch normalisation and matrices shared by type are our choice.
+    all capsules of 16 components: 10,816 primary and 2,304 convolutional ones
+    on 128x128x3 images. The authors' code is not published; ReLU, batch
+    normalisation and matrices shared by type are our choice.
 
     Args:
         input_shape: As in `dr_capsnet`.

@@ -220,7 +220,7 @@ class PartCaps(FeatureMapLayer):
     def layer_units(self, input_shapes: Any) -> LayerUnits:
         # Types compete, also those that no class has.
         read = channels_read(self.conv) + channels_read(self.nothing_conv)
-        return LayerUnits(read=read, outputs=2, stay=True, value=np.nan)
+        return LayerUnits(read=read, outputs=None, stay=True, value=np.nan)
 
     def get_config(self) -> dict[str, Any]:
         config = {

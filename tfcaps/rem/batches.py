@@ -45,7 +45,6 @@ def batches_of(
             iterable of such batches: a `tf.data.Dataset`, a
             `keras.utils.PyDataset`, a `DataLoader`, a list.
         batch_size: Int. Size of the batches cut from arrays.
-
     """
     if batch_size < 1:
         raise ValueError(
@@ -87,9 +86,8 @@ def labelled_batches(
     """Returns pairs of images and labels, and how many if that is known.
 
     Of several inputs it takes `images`, of several targets `lengths`. Without
-    targets the labels are the input of that name. Weights do not matter.
-
-    The images are for `model`, a network of one input.
+    targets the labels are the input of that name. Weights of samples do not
+    matter. The images are for `model`, a network of one input.
     """
     shape = tuple(model.inputs[0].shape[1:])
     whole = dataset[0] if isinstance(dataset, tuple) and dataset else dataset
@@ -117,7 +115,7 @@ def predict(model: keras.Model, inputs: Any) -> Any:
 def _predicted(model: keras.Model, inputs: Any) -> Any:
     strategy = getattr(model, "distribute_strategy", None)
     if keras.backend.backend() == "tensorflow" and not model.compiled:
-        return _eagerly(model, inputs)
+        return _in_parts(model, inputs, operator.call)
     if strategy is not None and strategy.num_replicas_in_sync > 1:
         # `predict_on_batch` would give every replica the whole batch.
         return model.predict(inputs, verbose=0)
@@ -133,10 +131,6 @@ def _predicted(model: keras.Model, inputs: Any) -> Any:
         )
     outputs = model.predict_on_batch(inputs)
     return keras.tree.map_structure(lambda x: x[:count], outputs)
-
-
-def _eagerly(model: keras.Model, inputs: Any) -> Any:
-    return _in_parts(model, inputs, operator.call)
 
 
 def _in_parts(model: keras.Model, inputs: Any, run: Any) -> Any:

@@ -75,6 +75,10 @@ def tree_fields(
         )
     check_positive(most=most)
     names = class_labels(explained.class_names, trees.lengths.shape[1])
+    kind = "child " if fields.grid[:2] == (1, 1) else "type "
+    types = class_labels(
+        explained.type_names, trees.num_types, word=kind, name="type_names"
+    )
     # No wider than the largest tree, and than what is written below it.
     most = min(most, max(_FEWEST, int(trees.leaves.max(initial=0)) + 1))
     wide, sides = most * _LETTERS, [_IMAGE, most * _SLOT]
@@ -89,9 +93,12 @@ def tree_fields(
     for k, (left, right) in enumerate(panels):
         children = trees.strongest(k)
         couplings = trees.towards[k, children].astype(np.float64)
-        types = children % cells.grid[2]
-        tints = [colour(int(t) if cells.is_local else 0) for t in types]
-        tree = _Tree(children, couplings, trees.types[children], tints, cells)
+        tints = [
+            colour(int(child % cells.grid[2]) if cells.is_local else 0)
+            for child in children
+        ]
+        called = [drawable(types[t], _LETTERS) for t in trees.types[children]]
+        tree = _Tree(children, couplings, called, tints, cells)
         image, aspect = picture(explained.images[k]), explained.aspects[k]
         show(left, image, aspect)
         label = None if explained.labels is None else explained.labels[k]
@@ -113,7 +120,7 @@ class _Tree(NamedTuple):
 
     children: Array
     couplings: Array
-    types: Array
+    names: list[str]
     colours: list[str]
     fields: ReceptiveFields
 
@@ -181,7 +188,6 @@ def _draw_tree(
     frame = {"boxstyle": "round", "fc": "w", "ec": "0.3", "lw": 0.8}
     style: Any = {"ha": "center", "va": "center", "zorder": 3, "bbox": frame}
     panel.text(middle, _CLASS, name, fontsize=9, weight="bold", **style)
-    kind = "child" if tree.fields.grid[:2] == (1, 1) else "type"
     for k, start in enumerate(starts):
         tint = tree.colours[k]
         if is_local:
@@ -195,7 +201,7 @@ def _draw_tree(
         else:
             panel.scatter(start + 0.5, 0.5, s=90, c=tint, zorder=2)
         below = -0.06 if is_local else 0.25  # a part, or a dot
-        text = f"{kind} {tree.types[k]}\n{couplings[k]:.2f}"
+        text = f"{tree.names[k]}\n{couplings[k]:.2f}"
         style = {"ha": "center", "va": "top", "fontsize": 7.5}
         panel.text(start + 0.5, below, text, color=tint, **style)
     if len(tree.children) > shown:

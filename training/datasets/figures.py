@@ -183,36 +183,36 @@ def _arranged(
     numbers = np.array([[known[k] for k in f] for f in design.figures])
     random = rng.integers(len(design.kinds), size=(count, _MOST_LOOSE))
     kinds = np.concatenate([numbers[labels], random], axis=1)
-    wanted = rng.integers(1, _MOST_LOOSE + 1, size=count)
+    most = rng.integers(1, _MOST_LOOSE + 1, size=count)
     centres = np.zeros((count, kinds.shape[1], 2))
     present = np.zeros(kinds.shape, bool)
     again = np.arange(count)
     while len(again):  # those that had no room for a loose part
-        placed = _placed(wanted[again], np.array(design.slots), rng)
+        placed = _placed(most[again], np.array(design.slots), rng)
         centres[again], present[again] = placed
         again = again[~present[again, slots]]
     return kinds, centres, present & (kinds >= 0)
 
 
 def _placed(
-    wanted: Array, slots: Array, rng: np.random.Generator
+    most: Array, slots: Array, rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """Draws places for a figure and for up to so many loose parts."""
     edge = _REACH + _JITTER - 0.5  # pixel 0 begins at -0.5
     lowest = edge - slots.min(axis=0)
     highest = SIZE - 1 - edge - slots.max(axis=0)
-    middle = rng.uniform(lowest, highest, (len(wanted), 1, 2))
-    moved = rng.uniform(-_JITTER, _JITTER, (len(wanted), len(slots), 2))
+    middle = rng.uniform(lowest, highest, (len(most), 1, 2))
+    moved = rng.uniform(-_JITTER, _JITTER, (len(most), len(slots), 2))
     centres = middle + slots + moved
-    present = [np.ones((len(wanted), len(slots)), bool)]
+    present = [np.ones((len(most), len(slots)), bool)]
     for number in range(_MOST_LOOSE):
-        places = rng.uniform(edge, SIZE - 1 - edge, (len(wanted), _TRIES, 2))
+        places = rng.uniform(edge, SIZE - 1 - edge, (len(most), _TRIES, 2))
         apart = np.linalg.norm(
             places[:, :, np.newaxis] - centres[:, np.newaxis], axis=-1
         )
         free = (apart >= 2 * _RADIUS + LOOSE_GAP).all(axis=-1)
         first = free.argmax(axis=1)[:, np.newaxis, np.newaxis]
-        there = free.any(axis=1) & (number < wanted)
+        there = free.any(axis=1) & (number < most)
         # A part that is not there keeps no other away.
         free_place = np.where(
             there[:, np.newaxis, np.newaxis],

@@ -19,14 +19,14 @@ _FOLDER = "tiny-imagenet-200"
 def load(data_dir: str | None, validation: float = 0.0) -> Data:
     """Loads Tiny ImageNet."""
     places = (Path(data_dir or "."), Path(data_dir or ".") / _FOLDER)
-    found = [place for place in places if (place / "wnids.txt").is_file()]
-    if data_dir is None or not found:
+    folders = [place for place in places if (place / "wnids.txt").is_file()]
+    if data_dir is None or not folders:
         raise UserError(
             f"tiny_imagenet needs its folder {_FOLDER}, unpacked from the "
             "archive of cs231n.stanford.edu, in the folder of --data-dir; "
             f"{data_dir or 'no folder'} is given."
         )
-    folder = found[0]
+    folder = folders[0]
     try:
         ids = (folder / "wnids.txt").read_text("utf-8").split()
         pictures = [

@@ -232,15 +232,13 @@ def test_capsule_convolutions_lose_types(rng):
     np.testing.assert_array_equal(layer.conv.bias, bias[:10])
 
 
-def test_zero_types_stay_zero_through_padding_and_squash(rng):
-    model = capsnet(
-        CapsuleConv2D(3, 5, name="capsule"),
-        padding(((1, 1), (1, 1), (0, 0))),
-        Squash("efficient"),
-        ClassCaps(3, 4, name="class"),
-        rng=rng,
-    )
-    fill(model.get_layer("capsule").conv.kernel, np.s_[..., 5:10])
-    compact = compacted(model)
-    assert compact.get_layer("capsule").num_types == 2
-    assert compact.get_layer("class").transformation.shape[0] == 5 * 5 * 2
+class Scaled(PrimaryCaps):
+    """A layer that inherits what `PrimaryCaps` says of its units."""
+
+
+def test_what_a_layer_says_of_units_does_not_hold_for_subclasses(rng):
+    images = keras.Input((7, 7, 2))
+    capsules = Scaled(3, 4, 3, 2)(images)
+    model = keras.Model(images, ClassCaps(3, 4, name="last")(capsules))
+    votes(np.s_[1::3])(randomized(model, rng))
+    assert is_left_alone(model)

@@ -1,5 +1,6 @@
 """Receptive fields, compared with the pixels whose NaN a child gets."""
 
+import dataclasses
 from functools import partial
 
 import keras
@@ -190,11 +191,13 @@ def test_unknown_layer_sees_everything_and_no_child_has_a_place():
     assert fields.unknown == ("turned",)
     assert fields.size == (9, 9)
     assert not fields.is_local and fields.regions is fields
-    trees = rem.trees(model, np.ones((1, 9, 9, 2), "float32"))
-    assert np.isnan(fields.child_centres).all() and not trees.has_places
-    [record] = rem.tree_records(trees, fields)
+    explained = rem.explain(model, np.ones((1, 9, 9, 2), "float32"))
+    assert np.isnan(fields.child_centres).all()
+    assert not explained.trees.has_places
+    [record] = explained.records
     assert {leaf["place"] for leaf in record["leaves"]} <= {None}
-    page = viz.tree_fields(np.ones((1, 9, 9, 1)), trees, fields)
+    explained = dataclasses.replace(explained, images=explained.images[..., :1])
+    page = viz.tree_fields(explained)
     said = " ".join(text.get_text() for text in page.findobj(Text))
     assert "its place is not known" in said.replace("\n", " ")
 

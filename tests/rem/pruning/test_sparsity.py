@@ -137,5 +137,3 @@ def test_scope_is_each_array_or_all_together(scope, kept):
 def test_wrong_arguments_are_errors(sparsity):
     with pytest.raises(ValueError, match=r"`sparsity` must be in \[0, 1\]"):
         magnitude_masks([np.ones(3)], sparsity)
-    with pytest.raises(ValueError, match="`scope` must be one of"):
-        magnitude_masks([np.ones(3)], 0.5, scope="layer")

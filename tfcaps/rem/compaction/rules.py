@@ -43,14 +43,14 @@ def units_of(layer: Any, inputs: list[Shape], output: Shape) -> Any:
         return LayerUnits(sources=lambda x: x, value=lambda x: np.sum(x, 0))
     if kind is layers.Concatenate and output[axis] is not None:
         if layer.axis % len(shape) == axis:
-            return LayerUnits(sources=lambda x: [np.concatenate(x)], value=None)
+            return LayerUnits(sources=lambda x: [np.concatenate(x)])
     if kind is layers.Reshape:
         return _reshape(shape, output)
     if kind is layers.Conv2D:
         known = layer.groups == 1 and layer.data_format == "channels_last"
         if known and _is_elementwise(layer, shape):
             kernel, *bias = channels_of(layer, 1)
-            constant = layer.bias if bias else ops.zeros(1)
+            constant = ops.convert_to_tensor(layer.bias if bias else [0.0])
             return LayerUnits(
                 [kernel, *(b._replace(counts=False) for b in bias)],
                 channels_read(layer),

@@ -115,7 +115,7 @@ class Units:
             if times[id(layer)] == 1 and not in_training and not frozen:
                 units = units_of(layer, shapes, tuple(given[0].shape))
             inputs, outputs = (list(map(numbers, x)) for x in (taken, given))
-            if units is None or units.outputs != len(outputs):
+            if units is None or units.outputs not in (None, len(outputs)):
                 units = None  # of couplings, for example, all have a place
                 pinned += inputs + outputs
             elif units.sources is not None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
 from tfcaps.graphs import encoder, routed_layers
 from tfcaps.rem.evaluation.evaluate import Evaluator
@@ -37,9 +38,7 @@ def levels_curve(
         dataset: As in `evaluate`.
         levels: Numbers of levels, each as in `evaluate`. Defaults to those of
             the paper's figure 7 and of its released code.
-        mode: As in `evaluate`.
-        batch_size: As in `evaluate`.
-        verbose: As in `evaluate`.
+        mode, batch_size, verbose: As in `evaluate`.
 
     Returns:
         A dict for each of `levels`, as `tfcaps.viz.tradeoff` takes them:
@@ -52,7 +51,9 @@ def levels_curve(
     References:
         - "Capsule Networks Do Not Need to Model Everything", figure 7
     """
-    first = levels[0] if levels and isinstance(levels[0], int) else 2
+    first: Levels = 2
+    if levels and None not in np.ravel(np.array(levels[0], object)):
+        first = levels[0]  # no network of its own
     evaluator = Evaluator(model, first, mode=mode, curve=levels)
     report = evaluator.run(dataset, batch_size=batch_size, verbose=verbose)
     return report.by_levels or []
@@ -83,9 +84,7 @@ def lowest_levels(
             `(2, 3, 5, 6, 11, 21, 51, 129)`.
         tolerance: Float in [0, 1]. The share of the images by which the
             accuracy may fall. Defaults to `0.001`.
-        mode: As in `levels_curve`.
-        batch_size: As in `levels_curve`.
-        verbose: As in `levels_curve`.
+        mode, batch_size, verbose: As in `evaluate`.
 
     Returns:
         The levels of each layer that is rounded, from input to output, as

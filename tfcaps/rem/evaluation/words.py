@@ -89,6 +89,16 @@ def report_rows(report: Any) -> list[Row]:
             "entropy, trees by type",
             None if types is None else f"{types:.2f} {ceiling}",
         ),
+        *(
+            (
+                f"entropy, {key}",
+                None if bits is None else f"{bits:.2f} {ceiling}",
+            )
+            for key, bits in (
+                ("by offset", report.offset_entropy_bits),
+                ("types in it", report.slot_entropy_bits),
+            )
+        ),
         ("classes never predicted", f"{never} of {trees.num_classes}"),
         ("codes off uniform", percent(report.nonuniform_share)),
         ("children in a tree", percent(report.strong_share)),

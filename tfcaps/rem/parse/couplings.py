@@ -1,5 +1,6 @@
 """Models that quantise couplings, and models that return them."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -44,29 +45,26 @@ def layer_levels(
     Without a highest one, a layer whose number is `None` does not round.
     """
     names = [r.name for r in routed if getattr(r, "quantizable", True)]
-    each: Any = levels
-    if isinstance(levels, str) or not isinstance(levels, Sequence):
-        each = [levels] * max(len(names), 1)  # checked in any case
-    elif len(levels) != len(names):
+    is_one = isinstance(levels, str) or not isinstance(levels, Sequence)
+    # One number is checked in any case.
+    each: Any = [levels] * max(len(names), 1) if is_one else levels
+    if not is_one and len(each) != len(names):
         raise ValueError(
             f"`levels` must be one number, or one for each of the {len(names)} "
-            f"layers {names}. Received: levels={tuple(levels)}."
+            f"layers {names}. Received: levels={tuple(each)}."
         )
-    may_stay = most is None and each is levels
+    if most is None and not is_one:
+        rounds = [count is not None for count in each]
+        names = [*itertools.compress(names, rounds)]
+        each = [*itertools.compress(each, rounds)]
     for count in each:
-        if count is None and may_stay:
-            continue
         if not (is_integer(count) and 2 <= count <= (most or count)):
             wanted = "at least 2" if most is None else f"in [2, {most}]"
             raise ValueError(
                 f"`levels` must be {wanted}, and whole. Received: "
                 f"levels={count}."
             )
-    return {
-        name: int(count)
-        for name, count in zip(names, each, strict=False)
-        if count is not None
-    }
+    return dict(zip(names, map(int, each), strict=False))
 
 
 def cut_below_rounding(

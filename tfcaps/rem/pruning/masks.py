@@ -64,11 +64,7 @@ def target_variables(variables: Iterable[Any]) -> list[Any]:
 
 
 def prunable_weights(model: keras.Model) -> list[Any]:
-    """Returns the weights of a model that are pruned while it trains.
-
-    Raises:
-        ValueError: If there is none, or they are stored in another form.
-    """
+    """Returns the weights of a model that are pruned while it trains."""
     check_unquantized(model)
     return target_variables(model.trainable_variables)
 
@@ -95,18 +91,7 @@ def magnitude_masks(
 
     All magnitudes equal to the threshold survive, so that with ties the
     sparsity reached can fall short of `sparsity`; at least one weight survives.
-
-    Args:
-        weights: Arrays of any shapes.
-        sparsity: Float in [0, 1]. Share of weights to prune.
-        scope: `"tensor"` prunes the same share of each array, `"global"` takes
-            one threshold for all of them. Defaults to `"tensor"`.
-
-    Returns:
-        A list of boolean arrays of the same shapes.
-
-    Raises:
-        ValueError: If `sparsity` is outside [0, 1] or `scope` is unknown.
+    `scope` is as in `prune_low_magnitude`.
     """
     if not 0.0 <= sparsity <= 1.0:
         raise ValueError(
@@ -114,7 +99,7 @@ def magnitude_masks(
             "Check the pruning schedule."
         )
     magnitudes = [np.abs(array) for array in weights]
-    if check_scope(scope) == "tensor":
+    if scope == "tensor":
         return [m >= magnitude_threshold(m, sparsity) for m in magnitudes]
     together = np.concatenate([m.ravel() for m in magnitudes])
     threshold = magnitude_threshold(together, sparsity)

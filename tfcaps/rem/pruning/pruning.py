@@ -40,9 +40,9 @@ def prune_low_magnitude(
 
     Kernels and transformations are pruned, biases never. Train with the
     callback `UpdatePruningStep()`, which rewrites the masks when the schedule
-    says so; then call `strip_pruning`. The masks start with ones and live in
-    the optimiser: compile the model before or after this call, and
-    before restoring a checkpoint that was written during pruning.
+    says so; then call `strip_pruning`. The masks live in the optimiser: compile
+    the model before or after this call, and before restoring a checkpoint that
+    was written during pruning.
 
     Args:
         model: A built `keras.Model`. It is changed in place, and returned.
@@ -69,10 +69,9 @@ def strip_pruning(model: keras.Model) -> keras.Model:
     """Ends pruning: the zeros stay, the masks no longer act.
 
     The optimiser drops its masks and keeps its moments, so that the model can
-    be saved, loaded and trained further. (A file saved before this call holds
-    the masks; Keras loads it with a fresh optimiser.) Training on fills the
-    zeros, unless `keep_zeros` is called before; functions that measure the
-    model warn where that has happened, unless it comes from a file.
+    be saved, loaded and trained further. Training on fills the zeros, unless
+    `keep_zeros` is called before; functions that measure the model warn where
+    that has happened, unless it comes from a file.
 
     Warns if a schedule of tfmot or Keras has not reached its final sparsity,
     and if pruned weights had other values again, as after
@@ -103,18 +102,15 @@ def strip_pruning(model: keras.Model) -> keras.Model:
 class UpdatePruningStep(keras.callbacks.Callback):
     """Lets a strategy rewrite its masks during `fit`.
 
-    Strategies that depend on the step do so before each batch. As in tfmot, the
-    masks during batch `b` (counted from 0) are those of the schedule's step
-    `b + 1`. Steps are the optimiser's, so a resumed run continues where it
-    stopped. Strategies that depend on the loss do so after each epoch. Adds
-    `sparsity` to the logs of each epoch.
+    Strategies that depend on the step do so before each batch, those that
+    depend on the loss after each epoch. As in tfmot, the masks during batch `b`
+    (counted from 0) are those of the schedule's step `b + 1`; with
+    `steps_per_execution` all steps of one have those of the last. Steps are the
+    optimiser's, so a resumed run continues where it stopped. Adds `sparsity` to
+    the logs of each epoch.
 
-    A layer that is frozen (`trainable=False`) before a `fit` stays as it is:
-    neither its masks nor its weights are changed. Keras' `BackupAndRestore` may
-    stand before or after this callback.
-
-    With `steps_per_execution` above 1 callbacks run once for several steps: all
-    of these have the masks of the last one.
+    A layer that is frozen (`trainable=False`) before a `fit` keeps its masks
+    and weights. `BackupAndRestore` may stand before or after this callback.
 
     In a training loop of your own, call it as tfmot's guide says:
     `set_model(model)` of a model that has an optimiser, `on_train_begin()`,
@@ -178,11 +174,7 @@ class UpdatePruningStep(keras.callbacks.Callback):
 
 
 def begin(model: keras.Model, pruning: "Pruning") -> keras.Model:
-    """Makes `pruning` the strategy of a model, see `strip_pruning`.
-
-    Raises:
-        ValueError: If the model is being pruned already.
-    """
+    """Makes `pruning` the strategy of a model that has none."""
     if getattr(model, "pruning", None) is not None:
         raise ValueError(
             f"The model {model.name!r} is being pruned already. Call "
@@ -198,9 +190,7 @@ def begin(model: keras.Model, pruning: "Pruning") -> keras.Model:
 class Pruning:
     """The masks of one model. A strategy overrides one of the two hooks.
 
-    Args:
-        variables: The weights that can be pruned.
-        fills: What each of them is where it is pruned. Defaults to 0.
+    `fills` is what each of the variables is where it is pruned, else 0.
     """
 
     # What `goal` and `reached` are shares of.
@@ -255,10 +245,7 @@ class Pruning:
         return [weight.kept() for weight in self._weights]
 
     def prune(self, weights: Sequence[Array], masks: Sequence[Array]) -> None:
-        """Sets the masks, and stores the unmasked `weights`.
-
-        What is frozen keeps both.
-        """
+        """Sets the masks, and stores `weights`, but of what is frozen."""
         for weight, array, keep in zip(
             self._weights, weights, masks, strict=True
         ):
@@ -272,10 +259,7 @@ class Pruning:
         return [k for k, v in enumerate(self.variables) if v.trainable]
 
     def reached(self) -> float:
-        """Returns the share that is pruned, to be compared with `goal`.
-
-        What is frozen does not count.
-        """
+        """Returns the share of what is not frozen, to compare with `goal`."""
         live = [self._weights[k] for k in self.trainable()]
         return _share(live) if live else self.goal
 
@@ -285,10 +269,9 @@ class Pruning:
 
 
 class _Masked(keras.constraints.Constraint):
-    """Multiplies a weight with its mask, after the weight's own constraint.
+    """Fills a weight where it is masked, after the weight's own constraint.
 
-    Where it is masked it becomes `fill`. The mask is an array until it is a
-    variable of an optimiser.
+    The mask is an array until it is a variable of an optimiser.
     """
 
     def __init__(self, variable: Any, fill: float):
@@ -315,10 +298,7 @@ class _Masked(keras.constraints.Constraint):
         return np.asarray(~self.kept() & (array == self.fill))
 
     def prune_again(self) -> tuple[int, int]:
-        """Prunes once more what had changed; returns its number, and of all.
-
-        What is frozen stays as it is.
-        """
+        """Prunes again what is not frozen; returns how much, and of what."""
         masked = ~self.kept() & self.variable.trainable
         changed = int(np.sum(masked & ~self.pruned()))
         if changed:
