@@ -398,6 +398,11 @@ class Evaluator:
             for each in self._curve
             for k in [self._levels.index(each)]
         ]
+        by_offset = by_slot = None
+        if self.grid is not None:
+            bits = [entropy([*counter.values()]) for counter in offsets]
+            by_offset = float(np.mean(bits))
+            by_slot = float(np.mean(slots.entropy_bits))
         votes, t_scores = sums["votes"] > 0, sums["t_scores"] / known
         nonzero, total = count_parameters(self.model.weights)
         try:
@@ -430,23 +435,13 @@ class Evaluator:
             majority_share=int(sums["of_class"].max()) / known,
             dictionary=dictionaries[0],
             type_dictionary=types if self.grid else None,
-            **self._entropies(offsets, slots),
+            offset_entropy_bits=by_offset,
+            slot_entropy_bits=by_slot,
             grid=self.grid,
             multiply_adds=products,
             tree_threshold=routing_of(self._last).tree_threshold(classes),
             by_levels=rows or None,
         )
-
-    def _entropies(
-        self, offsets: list[collections.Counter[bytes]], slots: Any
-    ) -> dict[str, float]:
-        if self.grid is None:
-            return {}
-        bits = [entropy([*counter.values()]) for counter in offsets]
-        return {
-            "offset_entropy_bits": float(np.mean(bits)),
-            "slot_entropy_bits": float(np.mean(slots.entropy_bits)),
-        }
 
     def _sums(
         self, plain: Trees, rounded: Sequence[Trees], labels: Any
