@@ -18,6 +18,7 @@ SCRIPTS = {
     "handwriting.train": ("mnist", "digits --samples 128 --tested 20"),
     "kanji.train": ("kanji", "--samples 400 --tested 60"),
     "letters.train": ("syndacate", "--samples 60 --tested 20"),
+    "smallest": ("smallest", "--samples 128 --tested 10 --rem-epochs 1"),
     "strokes.train": ("strokes", "--samples 400 --tested 60"),
     "viewpoints": ("views", "--samples 128 --tested 10"),
 }
@@ -27,11 +28,16 @@ SCRIPTS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_trains_measures_and_draws(name, tmp_path, monkeypatch):
-    if name[0] in "ks" and not [*metadata.distributions(name="kanjivg")]:
+    if name.startswith(("kanji", "strokes")) and not [
+        *metadata.distributions(name="kanjivg")
+    ]:
         pytest.skip("the package kanjivg is not installed (extra kanji)")
     script = importlib.import_module(f"examples.{name}")
     if name == "viewpoints":
         monkeypatch.setattr(script, "VIEWS", script.VIEWS[::36])
+    if name == "smallest":
+        few = {"polynomial": (0.9,), "structured": (0.5,)}
+        monkeypatch.setattr(script, "SHARES", few)
     page, flags = SCRIPTS[name]
     flags += f" --seeds 0 --epochs 1 --to {tmp_path} --draw {tmp_path}/a.png"
     monkeypatch.setattr("sys.argv", ["script", *flags.split()])
