@@ -52,7 +52,8 @@ def test_a_script_trains_measures_and_draws(name, tmp_path, monkeypatch):
 def test_pages_of_named_parts_have_the_tables_of_their_rows(tmp_path):
     folder = tmp_path / "named_parts"
     shutil.copytree(RESULTS / "named_parts", folder)
-    names = [page for page, _ in SCRIPTS.values()]
+    pages = (page for page, _ in SCRIPTS.values())
+    names = [page for page in pages if (folder / f"{page}.md").exists()]
     paths = [folder / f"{name}.md" for name in ("table", *names)]
     before = [path.read_text("utf-8") for path in paths]
     for path in paths:
