@@ -205,7 +205,9 @@ GIVEN = {
 COMPARED = ["README.md"]
 COMPARED += [
     f"docs/guides/{name}.md"
-    for name in ("extend", "layers", "measure", "prune", "rem", "trees")
+    for name in (
+        *("extend", "layers", "measure", "pretrained", "prune", "rem", "trees"),
+    )
 ]
 
 
