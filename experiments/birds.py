@@ -237,16 +237,21 @@ def linear(train: Array, test: Array, data: Any) -> float:
     one, classes = np.ones((len(x), 1)), len(data.class_names)
     held = np.random.default_rng(0).permutation(len(x)) < len(x) // 5
 
-    def right(own: Array, seen: Array, known: Array, strength: float) -> float:
-        head = body_plan.evidence(
-            x[own], one[own], labels[own], classes, strength
+    def heads(own: Array, *strengths: float) -> list[Any]:
+        return body_plan.evidence(
+            x[own], one[own], labels[own], classes, strengths
         )
+
+    def right(head: Any, seen: Array, known: Array) -> float:
         says = head(seen, np.ones((len(seen), 1))).sum(axis=1) + head.bias
         return float(np.mean(says.argmax(axis=-1) == known))
 
-    tried = [right(~held, x[held], labels[held], s) for s in _STRENGTHS]
-    strength = _STRENGTHS[int(np.argmax(tried))]
-    return 100 * right(np.ones(len(x), bool), asked, truth, strength)
+    tried = [
+        right(head, x[held], labels[held]) for head in heads(~held, *_STRENGTHS)
+    ]
+    best = _STRENGTHS[int(np.argmax(tried))]
+    (head,) = heads(np.ones(len(x), bool), best)
+    return 100 * right(head, asked, truth)
 
 
 def tables(rows: list[dict[str, Any]]) -> tuple[str, ...]:

@@ -69,7 +69,7 @@ _ADDED = (
     ),
     (
         "tfcaps/rem/pruning/prune.py",
-        "            prune_structured(model, _Schedule(self), **self.settings)",
+        "            prune_structured(model, self, **self.settings)",
         """\
         elif self.strategy == "few":
             share = 1.0 - self.settings["keep"]

@@ -32,6 +32,7 @@ if os.name != "nt":
     import fcntl
 
 NAMES = "names.json"
+MEASURED = "measured.json"  # of a run that is not finished
 _PACKAGES = (
     "keras numpy tensorflow tensorflow-cpu tensorflow-model-optimization "
     "tensorflow-datasets jax"
@@ -272,7 +273,8 @@ class RunFolder:
         `None` if that is not there, or another version measured other things.
         """
         try:
-            text = (self.path / "rem.json").read_text("utf-8")
+            files = [self.path / file for file in (MEASURED, "rem.json")]
+            [text, *_] = [f.read_text("utf-8") for f in files if f.exists()]
             measures = json.loads(text)["models"][name]
             trees, types = (
                 CouplingDictionary.load(path) if path.exists() else None
@@ -289,12 +291,15 @@ class RunFolder:
         reports: Mapping[str, Report],
         tests: Mapping[str, Mapping[str, Any]],
         seconds: float | None = None,
+        *,
+        is_all: bool = True,
     ) -> None:
         """Writes `rem.json`, and the dictionaries of each model.
 
         `tests` are the measures on other test sets, by model and test set.
         Where the `seconds` of the run are not known, they are those of the
-        file. What is there already is left as it is.
+        file. What is there already is left as it is. If that `is_all` not, the
+        file is another one, from which a stopped run goes on.
         """
         result, before = self.path / "rem.json", {}
         if result.exists():
@@ -305,7 +310,7 @@ class RunFolder:
         }
         known = before.get("seconds") if seconds is None else seconds
         content = {"seconds": known, "models": models}
-        if before == json.loads(json.dumps(content)):
+        if is_all and before == json.loads(json.dumps(content)):
             return
         for name, report in reports.items():
             trees = report.dictionary, report.type_dictionary
@@ -314,7 +319,9 @@ class RunFolder:
                 if each is not None:
                     each.save(path)
         # The last file: where it is, everything is.
-        self.write_json("rem.json", content)
+        self.write_json("rem.json" if is_all else MEASURED, content)
+        if is_all:
+            (self.path / MEASURED).unlink(missing_ok=True)
 
     def _dictionary_paths(self, name: str) -> tuple[Path, Path]:
         """Returns the files of a model's trees, and of their types."""

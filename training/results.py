@@ -130,6 +130,13 @@ def measure(
         )
         others = {test: one.to_dict() for test, one in tests.items()}
         measured[name] = report, others
+        if folder is not None and len(measured) < len(models):
+            reports, of_tests = zip(*measured.values(), strict=True)
+            folder.save_reports(
+                dict(zip(measured, reports, strict=True)),
+                dict(zip(measured, of_tests, strict=True)),
+                is_all=False,
+            )
     return Results(
         {name: measured[name][0] for name in models},
         {name: measured[name][1] for name in models},

@@ -145,7 +145,7 @@ def _in_use(model: keras.Model, name: str | None = None) -> keras.Model:
 
     def call(layer: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(layer, FrozenModel):
-            return FrozenModel(_in_use(functional(layer.model)))(inputs)
+            return layer.around(_in_use(functional(layer.model)))(inputs)
         inner = None if args or kwargs else inner_model(layer)
         if inner is not None:
             return _in_use(inner)(inputs)

@@ -100,7 +100,9 @@ def _at_first_kernel(model: keras.Model, images: Any) -> Any:
         if not taken or not _has_kernel(layer):
             continue
         images = keras.Model(copy.input, taken[0])(images, training=False)
-        for part in getattr(layer, "equivalent_layers", [layer]):
+        first = getattr(layer, "first_layers", None)
+        parts = getattr(layer, "equivalent_layers", [layer])
+        for part in first() if first else parts:
             if _has_kernel(part):
                 inner = inner_model(part)
                 return (

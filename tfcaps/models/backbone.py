@@ -38,6 +38,10 @@ class FrozenModel(keras.layers.Layer):
             inputs = ops.image.resize(inputs, size, data_format="channels_last")
         return self.model(inputs, training=False)
 
+    def around(self, model: keras.Model) -> "FrozenModel":
+        """Returns the same layer of another model."""
+        return FrozenModel(model)
+
     @property
     def equivalent_layers(self) -> list[keras.layers.Layer]:
         """The layers that do the same, for `tfcaps.rem.receptive_fields`."""

@@ -106,6 +106,17 @@ class BackboneWindows(FrozenModel):
         )
         return ops.reshape(features, (-1, rows, columns, features.shape[-1]))
 
+    def around(self, model: keras.Model) -> "BackboneWindows":
+        return BackboneWindows(model, self.step, self.sides)
+
+    # No property, as Keras saves the layers that properties give.
+    def first_layers(self) -> list[keras.layers.Layer]:
+        """The layers that make one of the windows, and what it goes through."""
+        how: Any = {"data_format": "channels_last"}
+        resize = keras.layers.Resizing(*self.sides, **how)
+        crop = keras.layers.CenterCrop(self.window, self.window, **how)
+        return [resize, crop, self.model]
+
     @property
     def equivalent_layers(self) -> list[keras.layers.Layer]:
         """The layers that see the same, for `tfcaps.rem.receptive_fields`."""

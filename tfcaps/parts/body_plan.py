@@ -17,6 +17,7 @@ No label of a part is used, and no class but for the evidence:
    the leaves.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -253,8 +254,12 @@ class Evidence(NamedTuple):
 
 
 def evidence(
-    leaves: Array, active: Array, labels: Array, classes: int, strength: float
-) -> Evidence:
+    leaves: Array,
+    active: Array,
+    labels: Array,
+    classes: int,
+    strengths: Sequence[float],
+) -> list[Evidence]:
     """Learns what leaves say for classes, by logistic regression.
 
     It is on the features of all leaves times how active they are, those of each
@@ -265,7 +270,8 @@ def evidence(
         active: How active they are, `[n, t]`.
         labels: Classes, `[n]`.
         classes: Int. How many there are.
-        strength: Float. The inverse of the weight of the penalty.
+        strengths: Floats. Inverse weights of the penalty, for each of which
+            there is a result.
     """
     n, count, size = leaves.shape
     mean = leaves.mean(axis=0)
@@ -275,19 +281,21 @@ def evidence(
     joint = kinds.mean(axis=1) / scales[1]
     norms = [np.sqrt((part**2).sum() / n) for part in (apart, joint)]
     x = np.concatenate([apart / norms[0], joint / norms[1]], axis=1)
-    weights, bias = logistic(x, labels, classes, strength)
-    kernel = weights[: count * size].reshape(count, size, -1)
-    kernel = kernel / scales[0][..., None] / norms[0]
-    shared = weights[count * size :] / scales[1][:, None] / norms[1]
-    kernel = (kernel + shared / count).astype("f4")
-    constants = -np.einsum("td,tdj->tj", mean, kernel)
-    return Evidence(kernel, constants, bias.astype("f4"))
+    learnt = []
+    for weights, bias in logistic(x, labels, classes, strengths):
+        kernel = weights[: count * size].reshape(count, size, -1)
+        kernel = kernel / scales[0][..., None] / norms[0]
+        shared = weights[count * size :] / scales[1][:, None] / norms[1]
+        kernel = (kernel + shared / count).astype("f4")
+        constants = -np.einsum("td,tdj->tj", mean, kernel)
+        learnt.append(Evidence(kernel, constants, bias.astype("f4")))
+    return learnt
 
 
 def logistic(
-    x: Array, labels: Array, classes: int, strength: float
-) -> tuple[Array, Array]:
-    """Returns weights `[d, j]` and bias `[j]` of a logistic regression.
+    x: Array, labels: Array, classes: int, strengths: Sequence[float]
+) -> list[tuple[Array, Array]]:
+    """Returns weights `[d, j]` and bias `[j]` of logistic regressions.
 
     As there may be fewer rows than columns, in the rows' own coordinates.
     """
@@ -298,7 +306,7 @@ def logistic(
     target = np.eye(classes)[labels]
     shape = (own.shape[1] + 1, classes)
 
-    def loss(flat: Array) -> tuple[float, Array]:
+    def loss(flat: Array, strength: float) -> tuple[float, Array]:
         w = flat.reshape(shape)
         logits = own @ w[:-1] + w[-1]
         logits -= logits.max(axis=1, keepdims=True)
@@ -311,15 +319,19 @@ def logistic(
         cost += (w[:-1] ** 2).sum() / (2 * strength)
         return cost, gradient.ravel()
 
-    best = optimize.minimize(
-        loss,
-        np.zeros(shape).ravel(),
-        jac=True,
-        method="L-BFGS-B",
-        options={"maxiter": 300},
-    )
-    w = best.x.reshape(shape)
-    return basis @ w[:-1], w[-1]
+    found, start = [], np.zeros(shape).ravel()
+    for strength in strengths:  # each begins with the one before
+        start = optimize.minimize(
+            loss,
+            start,
+            (strength,),
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": 200},
+        ).x
+        w = start.reshape(shape)
+        found.append((basis @ w[:-1], w[-1]))
+    return found
 
 
 def at(maps: Array, cells: Array) -> Array:

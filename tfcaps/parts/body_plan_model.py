@@ -233,7 +233,7 @@ class BodyPlanModel(keras.Model):
                 for x, r, c in zip(maps["local"], row, column, strict=True)
             ]
         ).astype("f4")
-        self._estimate_evidence(look, active, labels, held, seed)
+        self._estimate_evidence(look, active, labels, held)
         stands = (np.stack([row, column], -1) + 0.5) * parts.stride - 0.5
         facing = np.ones(len(labels))
         facing[some] = found.facing
@@ -263,29 +263,30 @@ class BodyPlanModel(keras.Model):
         parts.set_weights([*folded, bias, *last.get_weights(), *rest])
 
     def _estimate_evidence(
-        self, look: Array, active: Array, labels: Array, held: Array, seed: int
+        self, look: Array, active: Array, labels: Array, held: Array
     ) -> None:
         classes = self.output_shape[1]
 
-        def learnt(rows: Array, strength: float) -> body_plan.Evidence:
+        def learnt(rows: Array, *strengths: float) -> list[body_plan.Evidence]:
             return body_plan.evidence(
-                look[rows], active[rows], labels[rows], classes, strength
+                look[rows], active[rows], labels[rows], classes, strengths
             )
 
         def right(says: body_plan.Evidence, rows: Array) -> float:
             told = says(look[rows], active[rows]).sum(axis=1) + says.bias
             return float(np.mean(told.argmax(axis=-1) == labels[rows]))
 
-        tried = {s: right(learnt(~held, s), held) for s in _STRENGTHS}
-        strength = max(tried, key=tried.__getitem__)
-        says = learnt(np.ones(len(labels), bool), strength)
+        tried = [right(says, held) for says in learnt(~held, *_STRENGTHS)]
+        strength = _STRENGTHS[int(np.argmax(tried))]
+        every = np.ones(len(labels), bool)
+        (says,) = learnt(every, strength)
         parts = graphs.only_layer(self, WindowParts)
         parts.transformation.assign(says.kernel)
         parts.constants.assign(says.constants)
         graphs.only_layer(self, BodyPlanCaps).bias.assign(says.bias)
         self.report |= {
-            "accuracy": right(says, np.ones(len(labels), bool)),
-            "val_accuracy": tried[strength],
+            "accuracy": right(says, every),
+            "val_accuracy": max(tried),
             "strength": strength,
         }
 

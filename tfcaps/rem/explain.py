@@ -36,9 +36,7 @@ class Explanation:
         blueprints: See `tfcaps.rem.blueprints`.
         parts: What types lie on, see `part_pictures`; `None` if no place is
             known.
-        class_names: Names of the classes, or `None`.
-        type_names: Names of the types, or `None`.
-        labels: The classes of the images, or `None`.
+        class_names, type_names, labels: What `explain` was given.
     """
 
     images: Array

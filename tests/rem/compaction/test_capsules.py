@@ -230,3 +230,15 @@ def test_capsule_convolutions_lose_types(rng):
     rest = kernel[:, :, np.r_[0:4, 8:12], :10]
     np.testing.assert_array_equal(layer.conv.kernel, rest)
     np.testing.assert_array_equal(layer.conv.bias, bias[:10])
+
+
+class Scaled(PrimaryCaps):
+    """A layer that inherits what `PrimaryCaps` says of its units."""
+
+
+def test_what_a_layer_says_of_units_does_not_hold_for_subclasses(rng):
+    images = keras.Input((7, 7, 2))
+    capsules = Scaled(3, 4, 3, 2)(images)
+    model = keras.Model(images, ClassCaps(3, 4, name="last")(capsules))
+    votes(np.s_[1::3])(randomized(model, rng))
+    assert is_left_alone(model)

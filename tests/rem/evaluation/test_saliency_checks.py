@@ -43,7 +43,7 @@ def network_of_spots():
 def test_maps_of_what_was_found_are_of_the_image():
     model = network_of_spots()
     found = saliency_checks(model, spots(20))
-    assert found.specific and found.other_image < 0.3
+    assert found.specific and found.other_image < 0.4
     assert found.verdict.startswith("The saliency maps are of the image: their")
     assert found == saliency_checks(model, spots(20))
     assert saliency_checks(model, spots(1)) is None

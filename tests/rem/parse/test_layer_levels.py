@@ -70,6 +70,7 @@ def test_dictionary_is_that_of_the_last_layer(model, images, by_hand):
     predicted = lengths.argmax(-1)
     assert report.accuracy_quantized == np.mean(predicted == labels)
     trees = rem.CouplingDictionary(3)
+    codes = codes[np.arange(len(codes)), :, predicted]
     trees.update(codes, predicted)
     assert report.dictionary.key_length == codes.shape[1]
     assert np.all(trees.num_keys > 0)

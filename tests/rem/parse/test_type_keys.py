@@ -1,5 +1,7 @@
 """Keys of types: pooled over places, the same when an object is shifted."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -36,6 +38,9 @@ def test_a_report_has_the_trees_of_types():
     assert report.type_entropy_bits == np.mean(expected.entropy_bits) > 0.3
     assert report.to_dict()["type_entropy_bits"] == report.type_entropy_bits
     assert "entropy, trees by type" in str(report)
+    slots = rem.CouplingDictionary(4)
+    slots.update(found.slots.astype("uint8"), found.predicted)
+    assert report.slot_entropy_bits == np.mean(slots.entropy_bits)
 
 
 @pytest.mark.parametrize(
@@ -77,3 +82,19 @@ def test_a_shift_by_a_cell_changes_the_key_of_places_and_not_that_of_types():
     report = rem.evaluate(model, (data, found.predicted), LEVELS)
     assert report.dictionary.entropy_bits.max() == 2.0  # four keys
     assert report.type_dictionary.entropy_bits.tolist() == [0.0] * 3
+    # Nor does that of offsets, unless a part stands elsewhere in the object.
+    assert len({*found.offset_keys}) == 1
+    assert report.offset_entropy_bits == 0.0
+    one = found[:1]
+    cells = np.zeros((4, 1, *one.grid), "uint8")
+    for k, (row, column) in enumerate(((1, 1), (2, 2), (1, 2), (1, 1))):
+        cells[k, 0, 0 + k % 2, 0 + k % 2, 0] = 10
+        cells[k, 0, row, column, 1] = 9
+    cells[3] = 0  # no leaf
+    keys = [
+        dataclasses.replace(one, codes=leaves, in_tree=leaves > 0).offset_keys[
+            0
+        ]
+        for leaves in cells.reshape(4, 1, -1)
+    ]
+    assert keys[0] == keys[1] and len({*keys}) == 3 and keys[3] == b""

@@ -37,7 +37,7 @@ from tfcaps.rem.parse.couplings import (
     layer_levels,
     quantize_couplings,
 )
-from tfcaps.rem.parse.dictionary import CouplingDictionary
+from tfcaps.rem.parse.dictionary import CouplingDictionary, entropy
 from tfcaps.rem.parse.trees import TreeNetwork, Trees
 from tfcaps.rem.pruning.masks import count_parameters, sparsity
 from tfcaps.rem.results import Result, lines_of
@@ -84,6 +84,9 @@ class Report(Result):
         dictionary: The parse trees of each predicted class.
         type_dictionary: Their keys of types, see `Trees.type_codes`, or `None`
             where children have no positions.
+        offset_entropy_bits: The entropy of `Trees.offset_keys`, the mean over
+            classes, or `None` where children have no positions.
+        slot_entropy_bits: That of `Trees.slots`, of the types in the tree.
         grid: Rows, columns and types of the children, or `None` where they have
             no positions.
         faithfulness: Whether the network uses its trees, if that was measured.
@@ -120,6 +123,8 @@ class Report(Result):
     type_dictionary: CouplingDictionary | None = dataclasses.field(
         default=None, repr=False
     )
+    offset_entropy_bits: float | None = None
+    slot_entropy_bits: float | None = None
     grid: tuple[int, int, int] | None = None
     faithfulness: Faithfulness | None = None
     named_parts: NamedParts | None = None
@@ -133,6 +138,16 @@ class Report(Result):
     def entropy_bits(self) -> float:
         """Mean over classes of the entropy in bits."""
         return float(np.mean(self.dictionary.entropy_bits))
+
+    @property
+    def ceiling_bits(self) -> float:
+        """Mean over classes of the highest possible entropy in bits."""
+        return float(np.mean(self.dictionary.ceiling_bits))
+
+    @property
+    def median_keys(self) -> float:
+        """Median over classes of the number of distinct keys."""
+        return float(np.median(self.dictionary.num_keys))
 
     @property
     def type_entropy_bits(self) -> float | None:
@@ -347,7 +362,8 @@ class Evaluator:
             copy.set_weights(self._above.get_weights())
         classes = self._plain.num_classes
         dictionaries = [CouplingDictionary(classes) for _ in self._rounded]
-        types = CouplingDictionary(classes)
+        types, slots = (CouplingDictionary(classes) for _ in range(2))
+        offsets = [collections.Counter[bytes]() for _ in range(classes)]
         sums: dict[str, Any] = collections.defaultdict(int)
         batches, count = labelled_batches(dataset, batch_size, self.model)
         bar = keras.utils.Progbar(count, verbose=verbose, unit_name="batch")
@@ -358,7 +374,13 @@ class Evaluator:
             for dictionary, of in zip(dictionaries, rounded, strict=True):
                 dictionary.update(of.codes, of.predicted)
             if self.grid is not None:
-                types.update(rounded[0].type_codes, rounded[0].predicted)
+                trees = rounded[0]
+                types.update(trees.type_codes, trees.predicted)
+                slots.update(trees.slots.astype(np.uint8), trees.predicted)
+                for key, j in zip(
+                    trees.offset_keys, trees.predicted, strict=True
+                ):
+                    offsets[j][key] += 1
             for name, more in self._sums(plain, rounded, labels).items():
                 sums[name] = sums[name] + more
             bar.add(1)
@@ -376,6 +398,11 @@ class Evaluator:
             for each in self._curve
             for k in [self._levels.index(each)]
         ]
+        by_offset = by_slot = None
+        if self.grid is not None:
+            bits = [entropy([*counter.values()]) for counter in offsets]
+            by_offset = float(np.mean(bits))
+            by_slot = float(np.mean(slots.entropy_bits))
         votes, t_scores = sums["votes"] > 0, sums["t_scores"] / known
         nonzero, total = count_parameters(self.model.weights)
         try:
@@ -408,6 +435,8 @@ class Evaluator:
             majority_share=int(sums["of_class"].max()) / known,
             dictionary=dictionaries[0],
             type_dictionary=types if self.grid else None,
+            offset_entropy_bits=by_offset,
+            slot_entropy_bits=by_slot,
             grid=self.grid,
             multiply_adds=products,
             tree_threshold=routing_of(self._last).tree_threshold(classes),

@@ -72,9 +72,9 @@ def report_verdict(report: Any) -> str:
 
 def report_rows(report: Any) -> list[Row]:
     """Returns the rows of a `Report`."""
-    trees, types = report.dictionary.summary(), report.type_entropy_bits
-    never, classes = trees["empty_classes"], report.dictionary.num_classes
-    ceiling = f"of at most {trees['ceiling_bits']:.2f} bits"
+    trees, types = report.dictionary, report.type_entropy_bits
+    never = int((trees.num_samples == 0).sum())
+    ceiling = f"of at most {report.ceiling_bits:.2f} bits"
     left, adds = report.t_score_voting, report.multiply_adds
     rows: list[Row] = [
         ("accuracy", percent(report.accuracy, 2)),
@@ -84,12 +84,22 @@ def report_rows(report: Any) -> list[Row]:
             "entropy" + ", trees by place" * (types is not None),
             f"{report.entropy_bits:.2f} {ceiling}",
         ),
-        ("keys per class, median", f"{trees['median_keys']:g}"),
+        ("keys per class, median", f"{report.median_keys:g}"),
         (
             "entropy, trees by type",
             None if types is None else f"{types:.2f} {ceiling}",
         ),
-        ("classes never predicted", f"{never} of {classes}"),
+        *(
+            (
+                f"entropy, {key}",
+                None if bits is None else f"{bits:.2f} {ceiling}",
+            )
+            for key, bits in (
+                ("by offset", report.offset_entropy_bits),
+                ("types in it", report.slot_entropy_bits),
+            )
+        ),
+        ("classes never predicted", f"{never} of {trees.num_classes}"),
         ("codes off uniform", percent(report.nonuniform_share)),
         ("children in a tree", percent(report.strong_share)),
         ("trees of every child", percent(report.whole_share)),

@@ -318,11 +318,6 @@ def _whole(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
     return first._replace(bounds=bounds)
 
 
-def _nowhere(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
-    """Layers of a single unit that sees all of the inputs, and has no place."""
-    return Fields(shape, _whole(layer, inputs, shape).bounds)
-
-
 def _mixed(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
     """Layers whose elements along one or more axes depend on each other."""
     axes = np.ravel(getattr(layer, "axis", -1)) % (len(shape) + 1)
@@ -407,8 +402,7 @@ _NAMES: dict[_Rule, str] = {
     _merge: "Add Average Concatenate Divide Maximum Minimum Multiply Subtract",
     _slid: "AveragePooling2D Conv2D DepthwiseConv2D MaxPooling2D "
     "SeparableConv2D",
-    _whole: "GroupNormalization",
-    _nowhere: "GlobalAveragePooling2D GlobalMaxPooling2D",
+    _whole: "GlobalAveragePooling2D GlobalMaxPooling2D GroupNormalization",
     _padded: "ZeroPadding2D ZeroPadding3D",
     _resized: "Resizing UpSampling2D",
     _reshape: "Flatten Reshape",

@@ -216,6 +216,26 @@ class Trees:
         by_place = self.codes.reshape(len(self), -1, self.num_types)
         return np.asarray(by_place.max(axis=1))
 
+    @functools.cached_property
+    def offset_keys(self) -> list[bytes]:
+        """The leaves of each tree by their offset: its key without its place.
+
+        Offsets are from the mean cell of the leaves, weighted by their codes
+        and rounded. An object that moves by whole places keeps its key, and
+        one whose parts stand otherwise gets another, unlike with `type_codes`.
+        """
+        shape = (len(self), *self.grid)
+        codes = np.where(self.in_tree, self.codes, 0).reshape(shape)
+        keys = []
+        for image in codes.astype(np.int32):
+            leaves = np.argwhere(image)
+            leaves = np.column_stack([leaves, image[tuple(leaves.T)]])
+            if len(leaves):
+                mean = np.average(leaves[:, :2], axis=0, weights=leaves[:, 3])
+                leaves[:, :2] -= np.floor(mean + 0.5).astype(int)
+            keys.append(leaves.astype(np.int32).tobytes())
+        return keys
+
     @property
     def has_places(self) -> bool:
         """Whether it is known where children are."""
