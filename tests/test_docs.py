@@ -8,6 +8,7 @@ by the fixture of that page, and by nothing else.
 import contextlib
 import importlib
 import inspect
+import pkgutil
 import re
 import shlex
 import urllib.request
@@ -67,6 +68,10 @@ _COMMAND = re.compile(
     r"|((?:training|export)/\w+)\.py)(.*)"
 )
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+_NAME = re.compile(r"`((?:tfcaps|rem|viz)\.(?!json\b)[a-zA-Z_.]*\w)")
+_FILE = re.compile(
+    r"`((?:tfcaps|training|export|examples|tests|results|docs)/[\w./-]+)`"
+)
 _DIRECTIVE = re.compile(r"^::: ([\w.]+)\.(\w+)$", re.M)
 
 
@@ -287,6 +292,15 @@ def test_links_lead_somewhere():
                 target = path.relative_to(ROOT).as_posix()
                 if anchor and target in PAGES:
                     assert anchor in anchors_of(PAGES[target]), (page, anchor)
+
+
+def test_names_and_files_exist():
+    for page, text in PAGES.items():
+        for name in _NAME.findall(text):
+            name = name if name.startswith("tfcaps.") else f"tfcaps.{name}"
+            assert pkgutil.resolve_name(name), page
+        for file in () if "/research/" in page else _FILE.findall(text):
+            assert (ROOT / file).exists(), (page, file)
 
 
 def test_navigation_has_every_page():
