@@ -20,7 +20,7 @@ import pytest
 import tensorflow as tf
 
 from export.run import FORMATS
-from tests import hub, serving
+from tests import hub, rem_by_data, serving
 from tests.examples.test_kanji import symbols
 from tests.networks import draw_weights, tiny_capsnet
 from tests.pictures import KINDS, write_shapes
@@ -35,7 +35,6 @@ PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text("utf-8")
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 }
-OVERVIEW = "docs/api/overview.md"
 MKDOCS = (ROOT / "mkdocs.yml").read_text("utf-8")
 # Where the guide says that the server is.
 SERVER = "http://localhost:8501"
@@ -381,9 +380,17 @@ def overview():
     return "\n".join(lines)
 
 
-def test_overview_has_every_layer_loss_network_and_routing():
-    assert PAGES[OVERVIEW] == overview()
+GENERATED = {
+    "docs/api/overview.md": overview,
+    "docs/api/rem_by_data.md": rem_by_data.page,
+}
+
+
+@pytest.mark.parametrize("page", GENERATED)
+def test_a_page_is_what_the_code_says(page):
+    assert PAGES[page] == GENERATED[page]()
 
 
 if __name__ == "__main__":
-    (ROOT / OVERVIEW).write_text(overview(), "utf-8")
+    for name, made in GENERATED.items():
+        (ROOT / name).write_text(made(), "utf-8")

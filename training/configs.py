@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import cli
+from training import models
 
 # The main job trains on it unless another is named.
 DEFAULT_DATASET = "figures"
@@ -308,7 +309,26 @@ class Config:
 
     def uses(self, name: str) -> bool:
         """Tells whether a setting makes a difference to this run."""
-        return self.rem or name in _ALSO_WITHOUT_REM or name not in _OF_REM
+        if name not in _OF_REM or name in _ALSO_WITHOUT_REM:
+            return True
+        has_losses = models.network(self.model).loss not in ("evidence", "plan")
+        has_couplings = has_losses and any(self.coupling_weights)
+        in_use = {
+            "final_sparsity": self.pruning != "none",
+            "pruning_begin": self.pruning not in _UNSCHEDULED,
+            "pruning_end": self.pruning not in _UNSCHEDULED,
+            "max_searches": self.pruning == "iterative",
+            "min_accuracy": self.pruning == "iterative",
+            "decay_power": self.decay and self.decay_factor is None,
+            "decay_factor": self.decay,
+            "decay_targets": self.decay,
+            "coupling_share": has_couplings and self.coupling_crowding,
+            "coupling_types": has_couplings,
+            "coupling_ramp": has_losses
+            and any(self.coupling_weights + self.counterfactual_weights),
+        }
+        of_a_loss = name.startswith(("coupling_", "counterfactual_"))
+        return self.rem and bool(in_use.get(name, has_losses or not of_a_loss))
 
     @property
     def model_names(self) -> tuple[str, ...]:
@@ -329,6 +349,7 @@ SETTINGS: dict[str, Setting] = {
 }
 _OF_REM = [*SETTINGS][[*SETTINGS].index("rem") :]
 _ALSO_WITHOUT_REM = ("rem", "levels", "mode")
+_UNSCHEDULED = ("none", "snip", "iterative")
 # Titles in `--help`, by the first setting below each.
 _TITLES = {
     "dataset": "data",

@@ -28,7 +28,7 @@ _NAMED_PHOTOS = "parts_capsnet_photos"
 # Data sets whose default network names parts. It is told neither kinds, nor how
 # many there are, nor places.
 _PARTS = ("figures", "figures_of_four", "figures_repeated")
-_STEPS = 2200
+STEPS = 2200  # of a training on a user's own pictures
 _FEWEST_EPOCHS = 8
 # Images in a step, for training sets below so many images.
 _BATCHES = ((600, 16), (3000, 32), (math.inf, 64))
@@ -118,7 +118,7 @@ def of_pictures(dataset: str, model: str | None = None) -> Config | None:
     steps = _steps(survey, balanced, batch_size)
     return dataclasses.replace(
         recipes.applied("any_view", config),
-        epochs=max(math.ceil(_STEPS / steps), _FEWEST_EPOCHS),
+        epochs=max(math.ceil(STEPS / steps), _FEWEST_EPOCHS),
         batch_size=batch_size,
         balanced=balanced,
         resize=size,

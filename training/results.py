@@ -322,7 +322,11 @@ def write_report(
                 "Settings",
                 table=(
                     ("setting", "value"),
-                    [(name, str(value)) for name, value in settings.items()],
+                    [
+                        (name, str(value))
+                        for name, value in settings.items()
+                        if config.uses(name)
+                    ],
                 ),
             ),
         ],

@@ -36,9 +36,11 @@ def open_folder(options: argparse.Namespace) -> RunFolder:
         for name, value in given.items()
     }
     if unused := [flags[name] for name in given if not config.uses(name)]:
-        raise UserError(
-            f"{', '.join(unused)} need --rem, as only REM uses them."
-        )
+        why = "need --rem, as only REM uses them."
+        if config.rem:
+            of = f"--model {config.model} with --pruning {config.pruning}"
+            why = f"would change nothing: {of} does not use them."
+        raise UserError(f"{', '.join(unused)} {why}")
     if config.start_from and not (config.baseline and config.warm_start):
         flag = flags["warm_start" if config.baseline else "baseline"]
         raise UserError(

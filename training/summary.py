@@ -28,6 +28,18 @@ _COLUMNS = (
     Column("type", "type_entropy_bits", 2, optional=True),
     Column("pruned", "sparsity", 1, 100),
 )
+_MEANINGS = {
+    "found": "parts with exactly one leaf",
+    "NMI": "whether a capsule's type tells what kind of part it lies on, 1 is "
+    "always",
+    "local": "leaves that stay when all outside their window is grey",
+    "answer changes": "images with another answer without their tree, at 0 (by "
+    "chance, without as many other active capsules)",
+    "shorter": "images whose class is less than half as long then, whatever "
+    "the answer",
+    "by place": "bits of entropy of the trees of a class, the paper's key",
+    "type": "the same of trees by type or slot",
+}
 
 
 def sentence(report: Report) -> str:
@@ -112,31 +124,29 @@ def is_warning(report: Report) -> bool:
 
 
 def cells(reports: Mapping[str, Report]) -> list[list[str]]:
-    """Returns head and rows of the table, ten columns."""
-    rows = [["model", *(column.title for column in _COLUMNS)]]
+    """Returns head and rows of the table, without what nobody has."""
+    columns = _columns(reports)
+    rows = [["model", *(column.title for column in columns)]]
     for name, report in reports.items():
         known = [report.to_dict()]
-        row = [TITLES[name], *(column.write(known) for column in _COLUMNS)]
+        row = [TITLES[name], *(column.write(known) for column in columns)]
         if report.faithfulness is not None:
             beside = ", ".join(column.write(known) for column in _BESIDE)
-            row[1 + _COLUMNS.index(_CHANGES)] += f" ({beside})"
+            row[1 + columns.index(_CHANGES)] += f" ({beside})"
         rows.append(row)
     return rows
 
 
+def _columns(reports: Mapping[str, Report]) -> list[Column]:
+    known = [report.to_dict() for report in reports.values()]
+    return [c for c in _COLUMNS if any(map(c.is_known, known))]
+
+
 def note(reports: Mapping[str, Report]) -> str:
     """Returns the meaning of the columns of the table."""
-    text = (
-        "In %, but for NMI and bits. found: parts with exactly one leaf; NMI: "
-        "whether a capsule's type tells what kind of part it lies on, 1 is "
-        "always; local: leaves that stay when all outside their window is "
-        "grey; answer changes: images with another answer without their tree, "
-        "at 0 (by chance, without as many other active capsules); shorter: "
-        "images whose class is less than half as long then, whatever the "
-        "answer; "
-        "by place, type: bits of entropy of the trees of a class, by place "
-        "(the paper's key) and by type or slot."
-    )
+    titles = [column.title for column in _columns(reports)]
+    meanings = [f"{t}: {_MEANINGS[t]}" for t in titles if t in _MEANINGS]
+    text = f"In %, but for NMI and bits. {'; '.join(meanings)}."
     types = [report.type_entropy_bits for report in reports.values()]
     return text if None in types else f"{text} {BY_PLACE}"
 

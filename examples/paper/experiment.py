@@ -5,10 +5,11 @@ line for each row of the table: labels, the `run` that it shows, the `settings`
 of that run, and the published numbers under the names of columns. A line
 without a run shows that of the line above. Settings are `name=value`, or the
 name of several that the file or `shared.toml` has under `[settings]`; those of
-`all` are every run's. Three are not settings of a run: `defaults`, the data set
+`all` are every run's. Four are not settings of a run: `defaults`, the data set
 (and the network) whose settings are the start, if that is not the run's own;
 `target`, the published sparsity in %, which a recipe of the paper trains to;
-and `gone`, the last commit that could train it.
+`recipe`, if it is always the same; and `gone`, the last commit that could train
+it.
 """
 
 import contextlib
@@ -95,7 +96,8 @@ def load(name: str, recipe: str | None = None) -> Experiment:
     recipe = recipe or next(iter(RECIPES))
     about, shared = _read(name), _read("shared")
     known = {"all": "", **shared["settings"], **about.get("settings", {})}
-    notes = {**shared["notes"], "recipe": shared["recipes"][recipe]}
+    notes = {**shared["notes"], **shared["recipes"]}
+    notes["recipe"] = notes[recipe]
     text = f"\n{about['notes'].format_map(notes)}\n{shared['how']}"
     columns = {key: Column(*shared["columns"][key]) for key in about["columns"]}
     head, *lines = [
@@ -151,6 +153,7 @@ def _config(settings: dict[str, Any], recipe: str) -> Config:
     from training import defaults  # it loads NumPy
 
     target = settings.pop("target", None)
+    recipe = settings.pop("recipe", recipe)
     like = settings.pop("defaults", settings["dataset"])
     dataset, _, model = like.partition("/")
     config = defaults.load(

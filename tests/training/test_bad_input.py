@@ -99,6 +99,10 @@ FLAGS = [
         "`backbone` must be a built model from images",
     ),
     ("run --pruning snip --no-baseline", "--no-baseline, --pruning need --rem"),
+    (
+        "run --rem --coupling-spread 1",
+        "--coupling-spread would change nothing: --model constellation_caps",
+    ),
     ("run --shift 8 --dataset digits", "--shift 8 can move images of 8x8 "),
     ("run --zoom 1.25,0.8", "is not two factors, the lower one first"),
     ("run --zoom 0,1", "'0' is not a number from 0.1 to 10.0"),

@@ -1,5 +1,6 @@
 """Settings of data sets, of what is in a folder, and of `--recipe paper`."""
 
+import dataclasses
 import json
 
 import pytest
@@ -148,6 +149,36 @@ def test_settings_follow_from_the_data_set_and_the_network(
     assert not any(published.counterfactual_weights)
     assert not any(published.coupling_weights)
     assert published.min_accuracy == config.min_accuracy
+
+
+@pytest.mark.parametrize(
+    ("dataset", "changes", "in_use"),
+    [
+        ("figures", {}, "final_sparsity pruning_begin pruning_end"),
+        ("figures", {"rem": False}, ""),
+        (
+            "digits",
+            {"pruning": "iterative", "coupling_crowding": 0.0},
+            "final_sparsity max_searches min_accuracy coupling_spread "
+            "coupling_polarization coupling_crowding coupling_types "
+            "counterfactual_necessity counterfactual_sufficiency coupling_ramp",
+        ),
+        (
+            "digits",
+            {**recipes.TRAINING["paper"], "pruning": "none"},
+            "decay_factor decay_targets coupling_spread coupling_polarization "
+            "coupling_crowding counterfactual_necessity "
+            "counterfactual_sufficiency",
+        ),
+    ],
+)
+def test_settings_that_change_nothing_are_told(dataset, changes, in_use):
+    config = dataclasses.replace(
+        defaults.load(dataset), **{"rem": True, **changes}
+    )
+    of_rem = [*configs.SETTINGS][[*configs.SETTINGS].index("final_sparsity") :]
+    of_rem.remove("decay")
+    assert [n for n in of_rem if config.uses(n)] == in_use.split()
 
 
 _PAPER = recipes.TRAINING["paper"]
