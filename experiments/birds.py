@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> None:
     data = keypoint_photos.load(options.photos)
     train, test = (np.flatnonzero(data.is_train == k) for k in (1, 0))
     shape = data.images.shape[1:]
-    rows = []
+    rows: list[dict[str, Any]] = []
     for seed in options.seeds:
         backbone = backbones.load(options.backbone, None, shape)
         model = models.body_plan_capsnet(

@@ -8,6 +8,7 @@ by the fixture of that page, and by nothing else.
 import contextlib
 import importlib
 import inspect
+import pkgutil
 import re
 import shlex
 import urllib.request
@@ -44,8 +45,9 @@ SLOW = ["README.md", "docs/api/viz.md", "docs/research/kanji.md"]
 SLOW += [
     f"docs/guides/{name}.md"
     for name in (
-        *("data", "layers", "measure", "named_parts", "parse_trees"),
-        *("photos", "pretrained", "prune", "rem", "runtimes", "serve"),
+        *("data", "devices", "extend", "layers", "measure", "named_parts"),
+        *("parse_trees", "photos", "pretrained", "prune", "runtimes", "serve"),
+        *("train_rem", "trees"),
     )
 ]
 
@@ -65,6 +67,10 @@ _COMMAND = re.compile(
     r"|((?:training|export)/\w+)\.py)(.*)"
 )
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+_NAME = re.compile(r"`((?:tfcaps|rem|viz)\.(?!json\b)[a-zA-Z_.]*\w)")
+_FILE = re.compile(
+    r"`((?:tfcaps|training|export|examples|tests|results|docs)/[\w./-]+)`"
+)
 _DIRECTIVE = re.compile(r"^::: ([\w.]+)\.(\w+)$", re.M)
 
 
@@ -94,6 +100,13 @@ def commands_of(text):
         for match in found
         if match
     ]
+
+
+def anchors_of(text):
+    """Returns the anchors of a page's headings, as MkDocs makes them."""
+    headings = re.findall(r"^#+ (.+)$", _BLOCK.sub("", text), re.M)
+    words = [re.sub(r"[^\w\s-]", "", heading).lower() for heading in headings]
+    return {re.sub(r"[\s-]+", "-", heading.strip()) for heading in words}
 
 
 # ------------------------------------------------- what pages take for granted
@@ -184,16 +197,22 @@ GIVEN = {
     "docs/api/viz.md": _figures,
     "docs/research/kanji.md": _symbols,
     "docs/guides/named_parts.md": _figures,
-    "docs/guides/parse_trees.md": _finished_run,
     "docs/guides/photos.md": _photos,
     "docs/guides/pretrained.md": _images_and_hub,
     "docs/guides/runtimes.md": _other_formats,
     "docs/guides/serve.md": _server,
+    "docs/guides/trees.md": _finished_run,
 }
 
 
 # What these print is compared with what they show.
-COMPARED = ["README.md", "docs/guides/measure.md", "docs/guides/prune.md"]
+COMPARED = ["README.md"]
+COMPARED += [
+    f"docs/guides/{name}.md"
+    for name in (
+        *("extend", "layers", "measure", "pretrained", "prune", "rem", "trees"),
+    )
+]
 
 
 # ----------------------------------------------------------------------- tests
@@ -263,9 +282,24 @@ def test_commands_parse():
 def test_links_lead_somewhere():
     for page, text in PAGES.items():
         for link in _LINK.findall(text):
-            link, _, _ = link.partition("#")
+            link, _, anchor = link.partition("#")
             if not link.startswith(("http://", "https://")):
-                assert ((ROOT / page).parent / link).exists(), (page, link)
+                path = (
+                    (ROOT / page).parent / link if link else ROOT / page
+                ).resolve()
+                assert path.exists(), (page, link)
+                target = path.relative_to(ROOT).as_posix()
+                if anchor and target in PAGES:
+                    assert anchor in anchors_of(PAGES[target]), (page, anchor)
+
+
+def test_names_and_files_exist():
+    for page, text in PAGES.items():
+        for name in _NAME.findall(text):
+            name = name if name.startswith("tfcaps.") else f"tfcaps.{name}"
+            assert pkgutil.resolve_name(name), page
+        for file in () if "/research/" in page else _FILE.findall(text):
+            assert (ROOT / file).exists(), (page, file)
 
 
 def test_navigation_has_every_page():
@@ -303,9 +337,13 @@ def test_guides_are_short():
     assert len(PAGES["README.md"].splitlines()) <= 140
     guides = [t for page, t in PAGES.items() if page.startswith("docs/guides/")]
     assert sum(len(text.split()) for text in guides) <= 15_000
-    for name in ("measure", "prune"):  # without what is printed
-        page = PAGES[f"docs/guides/{name}.md"]
-        assert len(re.sub(r"(?ms)^```text\n.*?^```$", "", page).split()) <= 600
+    how_to = MKDOCS[MKDOCS.index("How-to") : MKDOCS.index("Explanation:")]
+    pages = re.findall(r": (\S+\.md)$", how_to, re.M)
+    assert len(pages) >= 10
+    for page in pages:  # without what is printed
+        text = re.sub(r"(?ms)^```text\n.*?^```$", "", PAGES[f"docs/{page}"])
+        assert len(text.split()) <= 600, page
+        assert re.match(r"# .+\n\n(.+\n){0,2}\n?```", text), page
 
 
 def test_commits_stand_in_research_notes_alone():

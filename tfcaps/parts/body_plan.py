@@ -38,10 +38,10 @@ _FAR = 2.5  # sizes; what is farther is told apart less and less
 _BINS, _BELL = 40, 0.2  # of the frame, and how softly places are of them
 _PLACE = 0.5  # weight of a place beside what is told of it
 _COMPONENTS = 48  # of a map of the whole photo
-_LOCAL = 176  # of the features of a window
 _SAMPLE = 15_000  # places on which components are fitted
 UNITS = 512  # of the network that tells types
 _ROUNDS = 12  # of the estimation of plans
+_LEAST_SHARE = 1e-5  # of a component's variance in the first one's
 _LEAST_SPREAD = 0.1  # of a part in its plan
 _ROBUST = 4  # rounds, in which those far off lose their weight
 _SURE = 3.0  # standard errors of a gain
@@ -79,14 +79,16 @@ class Components(NamedTuple):
 
 
 def components(maps: Array, count: int, seed: int = 0) -> Components:
-    """Returns the components of a map, scaled to a deviation of 1 in all."""
+    """Returns components of a map, scaled to a deviation of 1 in all."""
     draw = np.random.default_rng(seed)
     rows = np.sort(draw.integers(len(maps), size=_SAMPLE))
     row, column = (draw.integers(m, size=_SAMPLE) for m in maps.shape[1:3])
     x = np.asarray(maps[rows, row, column], "f4")
     mean = x.mean(axis=0)
     x = x - mean
-    _, vectors = np.linalg.eigh((x.T @ x).astype("f8"))
+    values, vectors = np.linalg.eigh((x.T @ x).astype("f8"))
+    # Others are noise, which their network would scale up.
+    count = min(count, int((values > _LEAST_SHARE * values[-1]).sum()))
     kernel = vectors[:, ::-1][:, :count].astype("f4")
     return Components(mean, kernel / ((x @ kernel).std() + 1e-9))
 

@@ -81,7 +81,8 @@ def frame_of(
         fits = 1.0 / (1.0 + apart)
     cost = 1.5 * ops.log(1.0 + apart) + 2.0 * ops.log(wide)
     cost = ops.sum(ops.expand_dims(weights, 1) * cost, -1)
-    best = ops.one_hot(ops.argmin(cost, -1), 2 * count, dtype="float32")
+    number = longest(-cost)
+    best = ops.one_hot(number, 2 * count, dtype="float32")
 
     def chosen(values: Tensor) -> Tensor:
         shape = (-1, 2 * count, *[1] * (len(values.shape) - 2))
@@ -89,7 +90,6 @@ def frame_of(
 
     place = middle - size * origin
     parts = place + size * both
-    number = ops.argmax(best, -1)
     return Frame(
         chosen(place)[:, 0],
         chosen(size)[:, 0, 0],
@@ -206,11 +206,19 @@ class BodyPlanCaps(ClassCaps):
     def call(
         self,
         inputs: Tensor,
-        activations: Tensor,
+        activations: Tensor | None = None,
+        labels: Tensor | None = None,
+        *,
         return_activations: bool = False,
         return_couplings: bool = False,
         training: bool | None = None,
     ) -> Any:
+        del labels
+        if activations is None:
+            raise ValueError(
+                "BodyPlanCaps takes poses and activations, both outputs of "
+                "`WindowParts`. Received: activations=None."
+            )
         rows, columns, types, size = inputs.shape[1:]
         places, parents = rows * columns, self.num_capsules
         active = ops.reshape(as_float32(activations), (-1, places, types))
@@ -391,9 +399,9 @@ class WindowParts(keras.layers.Layer):
         places = ops.zeros_like(there) + self._places(rows * r, columns * r)
         return ops.concatenate([places, there, votes], axis=-1), active
 
-    def _places(self, rows: int, columns: int) -> NDArray[np.float32]:
+    def _places(self, rows: int, columns: int) -> NDArray[Any]:
         """Returns the middles of places in pixels, `[1, h, w, 1, 2]`."""
-        grid = np.indices((rows, columns), "float32")
+        grid = np.indices((rows, columns), np.float32)
         places = (np.moveaxis(grid, 0, -1) + 0.5) * self.stride - 0.5
         return places[None, :, :, None]
 

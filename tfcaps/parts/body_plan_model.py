@@ -217,13 +217,13 @@ class BodyPlanModel(keras.Model):
         del seen
         self._take_network(network, reductions)
         # What the leaves of all images are.
-        presence = [
+        batches = [
             body_plan.predicted(
                 network, local(np.arange(k, min(k + 256, len(labels))))
             )
             for k in range(0, len(labels), 256)
         ]
-        presence = np.concatenate(presence)[..., :count]
+        presence = np.concatenate(batches)[..., :count]
         cells, active = presence.argmax(axis=1), presence.max(axis=1)
         columns = parts.ratio * maps["local"].shape[2]
         row, column = cells // columns, cells % columns

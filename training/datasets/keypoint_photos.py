@@ -50,10 +50,9 @@ def read(file: Any, side: int = SIDE) -> KeypointPhotos:
     images = np.empty((count, side, side, 3), np.uint8)
     for k in range(count):
         photo = Image.open(io.BytesIO(coded[ends[k] : ends[k + 1]]))
-        photo = photo.convert("RGB").resize(
-            (side, side), Image.Resampling.BICUBIC
+        images[k] = np.asarray(
+            photo.convert("RGB").resize((side, side), Image.Resampling.BICUBIC)
         )
-        images[k] = np.asarray(photo)
     scale = side / file["size"][:, ::-1].astype(float)  # of rows, of columns
     points, boxes = np.zeros((count, 0, 2)), np.zeros((count, 4))
     if "keypoints" in file.files:

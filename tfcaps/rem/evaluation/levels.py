@@ -38,7 +38,9 @@ def levels_curve(
         dataset: As in `evaluate`.
         levels: Numbers of levels, each as in `evaluate`. Defaults to those of
             the paper's figure 7 and of its released code.
-        mode, batch_size, verbose: As in `evaluate`.
+        mode: As in `evaluate`.
+        batch_size: As in `evaluate`.
+        verbose: As in `evaluate`.
 
     Returns:
         A dict for each of `levels`, as `tfcaps.viz.tradeoff` takes them:
@@ -84,7 +86,9 @@ def lowest_levels(
             `(2, 3, 5, 6, 11, 21, 51, 129)`.
         tolerance: Float in [0, 1]. The share of the images by which the
             accuracy may fall. Defaults to `0.001`.
-        mode, batch_size, verbose: As in `evaluate`.
+        mode: As in `evaluate`.
+        batch_size: As in `evaluate`.
+        verbose: As in `evaluate`.
 
     Returns:
         The levels of each layer that is rounded, from input to output, as
