@@ -125,6 +125,7 @@ def draw(path: Path, rows: Sequence[seeds.Row]) -> None:
             [x for x in lines if (x["strategy"], x["share"]) == key]
             for key in (("none", 0.0), *((strategy, s) for s in shares))
         ]
+        groups = [group for group in groups if group]  # of what was measured
         weights = [np.mean([x["weights"] for x in g]) for g in groups]
         for key, head in _HEADS.items():
             values = [[x[key] for x in g] for g in groups]
