@@ -37,5 +37,5 @@ def check(name: str, data_dir: str | None) -> None:
         return  # what reads them says more
     if not name or path.exists() or name[0] in "/.~" or name[-1] == "/":
         raise UserError(
-            f"data set {name!r} is neither a folder nor an .npz file."
+            f"data set {name!r} is neither a folder nor an .npz or .csv file."
         )

@@ -178,6 +178,12 @@ def test_copies_keep_what_is_trained():
         ((IMAGES,), "is trained on images and their labels"),
         ((IMAGES, LABELS[:5]), "one label for each image"),
         ((IMAGES, LABELS + 1), "class indices below 2"),
+        ((IMAGES, LABELS + 0.5), "must be whole numbers"),
+        ((IMAGES, np.where(LABELS, np.nan, 0.0)), "Labels must be finite"),
+        ((IMAGES, np.array(["a", "b"])[LABELS]), "`np.unique(labels"),
+        ((IMAGES[:, 1:], LABELS), "must have the shape (16, 16, 1)"),
+        ((IMAGES * 255, LABELS), "between 0 and 1"),
+        ((IMAGES * np.nan, LABELS), "Images must be finite"),
         (((x for x in [(IMAGES,)]),), "is trained on images and their labels"),
     ],
 )

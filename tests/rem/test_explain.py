@@ -77,7 +77,7 @@ def test_what_does_not_fit_is_refused():
     images = np.zeros((2, 8, 8, 1), "float32")
     explained = rem.explain(tiny_capsnet(), images)
     if not explained.trees.has_places:
-        assert_refused(explained.draw, "no places to draw")
+        assert_refused(explained.draw, "without places cannot be drawn")
 
 
 def test_children_are_active_beside_the_most_active_one():

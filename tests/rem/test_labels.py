@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tfcaps.rem.labels import class_of_each
+from tfcaps.labels import class_of_each
 
 CLASSES = np.array([2, 0, 1, 3, 2])
 ONE_HOT = np.eye(4)[CLASSES]

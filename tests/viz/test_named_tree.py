@@ -174,6 +174,6 @@ def test_without_blueprint_and_names_lines_lead_to_the_class(rng):
 
 def test_mistakes_are_named():
     nowhere = tree_of([[np.nan] * 2], [0], [1])
-    assert_refused(lambda: draw(nowhere), "no places to draw")
+    assert_refused(lambda: draw(nowhere), "without places cannot be drawn")
     said = "`type_names` must have 3 names"
     assert_refused(lambda: draw(type_names=NAMES[:2]), said)

@@ -8,12 +8,17 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
+from tfcaps.finite import check_images
+from tfcaps.labels import indices_of, numbers_of
+
 Array = NDArray[Any]
 # Gives images `[n, h, w, c]` and class indices `[n]`, drawn anew for each
 # epoch.
 Sample = Callable[[int], tuple[Any, Array]]
 # How many images are looked at, at most.
 MOST = 1500
+# Brighter pixels are those of bytes, however an image was standardised.
+_BRIGHTEST = 64
 
 
 def of_arrays(images: Any, labels: Array, seed: int = 0) -> Sample:
@@ -99,14 +104,16 @@ def _arrays(x: Any, y: Any, sizes: Any) -> tuple[Array, Array]:
     Sizes are those of an image, and the number of classes.
     """
     *shape, classes = sizes
-    images = keras.ops.convert_to_numpy(_leaf(x))
-    images = images.reshape(-1, *shape).astype("float32")
+    images = _images(keras.ops.convert_to_numpy(_leaf(x)), tuple(shape))
     labels = y.get("evidence", _leaf(y)) if isinstance(y, dict) else _leaf(y)
-    labels = keras.ops.convert_to_numpy(labels)
+    # Words are refused by NumPy alone.
+    is_array = isinstance(labels, np.ndarray)
+    labels = labels if is_array else keras.ops.convert_to_numpy(labels)
+    labels = numbers_of(labels)
     if labels.ndim == 2 and labels.shape[1] > 1:
         none = labels.max(axis=1) <= 0
         labels = np.where(none, -1, labels.argmax(axis=1))
-    labels = labels.reshape(-1).astype(int)
+    labels = indices_of(labels.reshape(-1))
     if len(images) != len(labels):
         raise ValueError(
             "There must be one label for each image. Received: "
@@ -118,6 +125,25 @@ def _arrays(x: Any, y: Any, sizes: Any) -> tuple[Array, Array]:
             f"classes of the network. Received: {labels.max()}."
         )
     return images, labels
+
+
+def _images(images: Array, shape: tuple[int, ...]) -> Array:
+    """Returns images `[n, h, w, c]` that can be drawn again, as floats."""
+    grey = shape[:-1] if shape[-1] == 1 else shape
+    if images.shape[1:] not in (shape, grey):
+        raise ValueError(
+            f"Images must have the shape {shape} of the network's input. "
+            f"Received: images of the shape {images.shape[1:]}."
+        )
+    images = images.reshape(-1, *shape).astype("float32")
+    check_images(images)
+    if images.max(initial=0.0) > _BRIGHTEST:
+        raise ValueError(
+            "Pixels must be between 0 and 1, as the network draws its images "
+            f"again. Received: pixels up to {images.max():g}. Divide them by "
+            "255."
+        )
+    return images
 
 
 def _of_classes(images: Any, labels: Array) -> tuple[Any, Array]:

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from tfcaps.rem.finite import check_finite, check_images
+from tfcaps.finite import check_finite, check_images
 
 Array = NDArray[Any]
 

@@ -18,7 +18,7 @@ from matplotlib.transforms import Bbox
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.files import write_atomically
-from tfcaps.rem.labels import names_of
+from tfcaps.labels import names_of
 from tfcaps.viz.letters import FAMILY, drawable
 
 # Okabe and Ito, 2008; the first two also differ in lightness.

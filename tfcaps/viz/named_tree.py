@@ -66,7 +66,11 @@ def named_tree(
     """
     tree = explained.trees[number : number + 1]
     if not tree.has_places:
-        raise ValueError("The children of this tree have no places to draw.")
+        raise ValueError(
+            "Children without places cannot be drawn in their image. Print the "
+            "explanation, or draw `viz.parse_tree({'image': "
+            "explained.trees[:1].parse_tree()})`."
+        )
     lengths, predicted = explained.lengths[number], int(tree.predicted[0])
     classes = class_labels(explained.class_names, lengths.shape[1])
     types = class_labels(

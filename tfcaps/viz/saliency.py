@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfcaps.rem.labels import chosen_classes
+from tfcaps.labels import chosen_classes
 from tfcaps.viz.drawing import (
     Drawing,
     class_labels,

@@ -97,9 +97,9 @@ def test_unusable_npz_files_are_refused(tmp_path, changes, message):
     [
         ("no_such_set", ".", "unknown data set 'no_such_set'"),
         ("a/b", ".", "unknown data set 'a/b'"),
-        ("./missing/folder", None, "neither a folder nor an .npz file"),
-        ("photos/", None, "neither a folder nor an .npz file"),
-        ("", None, "neither a folder nor an .npz file"),
+        ("./missing/folder", None, "neither a folder nor an .npz"),
+        ("photos/", None, "neither a folder nor an .npz"),
+        ("", None, "neither a folder nor an .npz"),
         ("mnist", "missing", "--data-dir .* is not a folder"),
         ("mnist", ".", "mnist is not prepared in"),
     ],

@@ -2,6 +2,7 @@
 
 import keras
 
+from tfcaps.finite import check_weights
 from tfcaps.graphs import (
     check_unquantized,
     clone_with_call,
@@ -11,7 +12,6 @@ from tfcaps.graphs import (
     without_couplings,
 )
 from tfcaps.rem.compaction.units import Units
-from tfcaps.rem.finite import check_weights
 
 
 def compact(model: keras.Model) -> keras.Model:

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from tfcaps.finite import check_weights
 from tfcaps.graphs import (
     check_called_once,
     check_unquantized,
@@ -18,6 +19,7 @@ from tfcaps.graphs import (
     routed_layers,
     routing_of,
 )
+from tfcaps.labels import class_of_each
 from tfcaps.ops import Tensor, check_mode, quantize
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
 from tfcaps.rem.evaluation import words
@@ -28,8 +30,6 @@ from tfcaps.rem.evaluation.faithfulness import (
 from tfcaps.rem.evaluation.named_parts import NamedParts
 from tfcaps.rem.evaluation.pixels import PixelFaithfulness
 from tfcaps.rem.evaluation.saliency_checks import SaliencyChecks
-from tfcaps.rem.finite import check_weights
-from tfcaps.rem.labels import class_of_each
 from tfcaps.rem.multiply_adds import UnknownSizeError, multiply_adds
 from tfcaps.rem.parse.couplings import (
     Levels,

@@ -6,10 +6,10 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
+from tfcaps.finite import check_weights
 from tfcaps.graphs import cut, encoder, routed_layers
 from tfcaps.layers import Length
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
-from tfcaps.rem.finite import check_weights
 from tfcaps.rem.parse.trees import Trees, connected_calls
 from tfcaps.rem.parse.trees import trees as trees_of
 

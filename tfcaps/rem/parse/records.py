@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfcaps.rem.labels import names_of
+from tfcaps.labels import names_of
 from tfcaps.rem.parse.receptive_fields import ReceptiveFields
 from tfcaps.rem.parse.trees import Trees
 

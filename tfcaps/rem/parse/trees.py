@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 from numpy.typing import ArrayLike, NDArray
 
+from tfcaps.finite import check_weights
 from tfcaps.graphs import (
     check_called_once,
     clone_with_call,
@@ -22,7 +23,6 @@ from tfcaps.graphs import (
 from tfcaps.layers.routed import child_activations
 from tfcaps.ops import Tensor, check_mode, quantize
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
-from tfcaps.rem.finite import check_weights
 from tfcaps.rem.parse.couplings import (
     Levels,
     quantize_couplings,

@@ -9,8 +9,8 @@ import numpy as np
 from keras import ops
 
 from tfcaps.graphs import encoder
+from tfcaps.labels import class_of_each
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches
-from tfcaps.rem.labels import class_of_each
 from tfcaps.rem.pruning.masks import magnitude_threshold, prunable_weights
 from tfcaps.rem.pruning.pruning import Pruning, begin
 

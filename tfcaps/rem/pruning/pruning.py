@@ -17,9 +17,9 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
+from tfcaps.finite import check_weights
 from tfcaps.graphs import forget_zeros, keep_pruned, note_zeros
 from tfcaps.ops import Tensor
-from tfcaps.rem.finite import check_weights
 from tfcaps.rem.pruning.masks import (
     check_scope,
     magnitude_masks,

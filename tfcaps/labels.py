@@ -17,7 +17,7 @@ def class_of_each(labels: Any, classes: int) -> NDArray[np.int64]:
     teacher's): the largest number is that of the class, the first of equal
     ones.
     """
-    numbers = _numbers(labels)
+    numbers = numbers_of(labels)
     if numbers.ndim == 2 and numbers.shape[1] == 1:
         numbers = numbers[:, 0]
     if numbers.ndim == 2 and numbers.shape[1] == classes:
@@ -39,16 +39,22 @@ def class_of_each(labels: Any, classes: int) -> NDArray[np.int64]:
             f"for {classes} classes. Received: labels of the shape "
             f"{numbers.shape}."
         )
+    indices = indices_of(numbers)
+    if indices.size and not (0 <= indices.min() <= indices.max() < classes):
+        raise ValueError(
+            f"Labels must be in [0, {classes - 1}]. Received: {indices.min()} "
+            f"to {indices.max()}. Leave out images of no class."
+        )
+    return indices
+
+
+def indices_of(numbers: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Returns whole numbers as integers, or names one that is not."""
     indices = numbers.astype(np.int64)
     if np.any(indices != numbers):
         raise ValueError(
             "Labels must be whole numbers, the indices of classes. Received: "
             f"{numbers[indices != numbers][0]}."
-        )
-    if indices.size and not (0 <= indices.min() <= indices.max() < classes):
-        raise ValueError(
-            f"Labels must be in [0, {classes - 1}]. Received: {indices.min()} "
-            f"to {indices.max()}. Leave out images of no class."
         )
     return indices
 
@@ -61,7 +67,7 @@ def chosen_classes(
     They are given as in `class_of_each`; without a `number` of classes there
     are as many as these tell.
     """
-    numbers = _numbers(classes)
+    numbers = numbers_of(classes)
     if number is None:
         most = int(numbers.max(initial=0.0)) + 1
         number = numbers.shape[1] if numbers.ndim == 2 else most
@@ -73,7 +79,8 @@ def chosen_classes(
     return class_of_each(numbers, number).astype(np.int32)
 
 
-def _numbers(labels: Any) -> NDArray[np.float64]:
+def numbers_of(labels: Any) -> NDArray[np.float64]:
+    """Returns labels as numbers, or says why they are none."""
     array = np.asarray(labels)
     if array.dtype.kind in "OUSmMc":
         shown = repr(array.ravel()[0]) if array.size else array.dtype
