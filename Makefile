@@ -51,7 +51,7 @@ test-other-cpu: $(VENV)/installed-dev
 lint: $(VENV)/installed-dev
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
-	$(RUN) -m mypy tfcaps training export experiments examples benchmarks cli.py \
+	$(RUN) -m mypy tfcaps training export examples benchmarks cli.py \
 	    markdown_table.py
 
 docs: $(VENV)/installed-docs

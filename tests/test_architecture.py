@@ -10,10 +10,7 @@ import tfcaps
 
 ROOT = Path(__file__).parents[1]
 # Each may import itself and those before it.
-PACKAGES = (
-    *("tfcaps", "export", "training", "benchmarks", "experiments"),
-    "examples",
-)
+PACKAGES = ("tfcaps", "export", "training", "benchmarks", "examples")
 FILES = sorted(
     path.relative_to(ROOT)
     for folder in PACKAGES

@@ -1,6 +1,6 @@
 """Measures body plans on photos whose parts are known, over seeds.
 
-python experiments/birds.py birds40.npz --cache CACHE --to results/birds
+python -m examples.birds birds40.npz --cache CACHE --to results/birds
 
 trains `tfcaps.models.body_plan_capsnet` for each seed on the labels of classes
 alone, measures it on the test photos, and writes seeds.jsonl and table.md.
@@ -14,10 +14,6 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
-
-if __name__ == "__main__":
-    # The repository's own packages, wherever the command is called from.
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,7 +62,7 @@ _FILLS = ("blur", "grey", "other")
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    parser = Parser(prog="experiments/birds.py", description=__doc__)
+    parser = Parser(prog="examples.birds", description=__doc__)
     parser.add_argument("photos", type=Path, metavar="PHOTOS.npz")
     parser.add_argument("--cache", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--to", type=Path, required=True, metavar="FOLDER")

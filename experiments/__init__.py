@@ -1,1 +1,0 @@
-"""The paper's tables, ablations and comparisons of many runs."""
