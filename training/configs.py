@@ -77,7 +77,10 @@ def _levels(text: str) -> int | tuple[int, ...] | str:
     """Reads `11`, `11,6` for a network of two routed layers, or `lowest`."""
     if text == LOWEST:
         return text
-    parts = tuple(cli.number(part, int, 2, 256) for part in text.split(","))
+    try:
+        parts = tuple(cli.number(p, int, 2, 256) for p in text.split(","))
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}, or {LOWEST}") from error
     return parts if parts[1:] else parts[0]
 
 

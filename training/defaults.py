@@ -139,9 +139,10 @@ def about_pictures(config: Config) -> str | None:
     size = config.resize
     resized = "" if size is None else f", resized to {size}x{size} (--resize)"
     steps = _steps(survey, config.balanced, config.batch_size)
+    passes = "epoch" if config.epochs == 1 else "epochs"
     clauses = [
         f"{len(sides):,}, sides of {of} pixels{resized}",
-        f"{config.epochs} epochs (--epochs) of about {steps:,} steps of "
+        f"{config.epochs} {passes} (--epochs) of about {steps:,} steps of "
         f"{config.batch_size} (--batch-size) for {config.model} (--model)",
     ]
     if config.flip:

@@ -81,10 +81,18 @@ def _begun(options: argparse.Namespace, given: dict[str, Any]) -> Config:
         )
     if options.recipe == "paper":
         final_sparsity = config.final_sparsity
-        config = recipes.applied("paper", config)
+        # As published, REM begins as its baseline did, and is trained as long.
+        config = dataclasses.replace(
+            recipes.applied("paper", config),
+            rem_epochs=None,
+            warm_start=options.start_from is not None,
+        )
         if given.get("pruning", config.pruning) != config.pruning:
             # No limit of the iterative pruning is a target of the others.
             config = dataclasses.replace(config, final_sparsity=final_sparsity)
+    if options.start_from is not None and "epochs" in given:
+        # Nothing else is trained.
+        config = dataclasses.replace(config, rem_epochs=None)
     return dataclasses.replace(config, **given)
 
 

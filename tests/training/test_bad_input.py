@@ -83,7 +83,7 @@ FLAGS = [
     ("run --dataset tiny.npz --out done", "done exists and is not overwrit"),
     ("run --dataset tiny.npz --out own.png/x", "own.png/x cannot be made"),
     ("run --resume --out exported", "there is no run in exported"),
-    ("run --levels 11,", "'' is not a whole number from 2 to 256"),
+    ("run --levels 11,", "'' is not a whole number from 2 to 256, or lowest"),
     ("run --levels 11,11", "one for each of the 1 layers"),
     ("run --resize 2", "at least 10 rows and 10 columns"),
     ("run --dataset digits --resize 2", "sides must be from 3 to 40 pixels"),

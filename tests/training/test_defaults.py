@@ -188,6 +188,11 @@ _PAPER = recipes.TRAINING["paper"]
     ("flags", "expected"),
     [
         ("--recipe paper --epochs 2", _PAPER | {"epochs": 2}),
+        # Nothing is left of the short REM of figures.
+        (
+            "--recipe paper --dataset figures",
+            _PAPER | {"rem_epochs": None, "warm_start": False},
+        ),
         # No limit of the recipe is a target.
         ("--recipe paper --pruning snip", {"final_sparsity": 0.8}),
         (

@@ -19,6 +19,7 @@ from tfcaps import rem
 from training import datasets, networks, objectives, starting
 from training.configs import Config
 from training.folder import RunFolder
+from training.run import make_parser
 
 SHORT = ("--epochs", 1, "--bare", "--force")
 
@@ -27,7 +28,8 @@ SHORT = ("--epochs", 1, "--bare", "--force")
 def trained(tmp_path_factory):
     """The folder of a run with a network; it was not trained."""
     folder = tmp_path_factory.mktemp("trained")
-    config = Config(dataset=tiny_data(folder / "tiny.npz"), epochs=3)
+    data = tiny_data(folder / "tiny.npz")
+    config = Config(dataset=data, epochs=3, rem_epochs=2)
     run = RunFolder(folder / "run", config)
     run.create()
     data = datasets.load(config.dataset)
@@ -66,6 +68,16 @@ def test_rem_begins_where_the_baseline_ended(tmp_path, begun, warm):
         expected = weights(tmp_path / "run" / "baseline.keras")
         assert not np.array_equal(expected[0], begun["baseline"][0])
     assert_all_equal(begun["rem"], expected)
+
+
+@pytest.mark.parametrize(
+    ("flags", "epochs"),
+    [("", 2), ("--epochs 5", 5), ("--epochs 5 --rem-epochs 4", 4)],
+)
+def test_rem_is_as_long_as_it_is_told(trained, tmp_path, flags, epochs):
+    line = f"--rem --start-from {trained} --out {tmp_path / 'run'} {flags}"
+    config = starting.open_folder(make_parser().parse_args(line.split())).config
+    assert config.of("rem").epochs == epochs
 
 
 @pytest.mark.slow

@@ -213,7 +213,7 @@ def checked(
             raise UserError(
                 f"{name}: there must be one label for each {title} image; "
                 f"there are {len(images)} images and labels of the shape "
-                f"{labels.shape}."
+                f"{labels.shape}. Labels are the numbers of classes."
             )
         if labels.dtype.kind not in "iu":
             raise UserError(
@@ -260,6 +260,8 @@ def _names(name: str, labels: Array) -> list[str]:
 
 
 def _check_images(name: str, part: str, images: Array) -> None:
+    if images.ndim in (3, 4) and not len(images):
+        raise UserError(f"{name}: there are no {part} images.")
     if images.ndim != 4 or 0 in images.shape or images.shape[3] > 3:
         raise UserError(
             f"{name}: the {part} images must have the shape [images, rows, "
@@ -271,6 +273,8 @@ def _check_images(name: str, part: str, images: Array) -> None:
     text = f"{name}: the {part} images must be uint8, or floats in 0 to 1; they"
     if images.dtype.kind != "f":
         raise UserError(f"{text} are {images.dtype}.")
+    if not np.isfinite(images).all():
+        raise UserError(f"{text} have NaN or infinity.")
     low, high = images.min(), images.max()
-    if not (low >= 0.0 and high <= 1.0):  # NaN, too
+    if not (low >= 0.0 and high <= 1.0):
         raise UserError(f"{text} go from {low} to {high}.")

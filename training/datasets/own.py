@@ -170,7 +170,7 @@ def _of_csv(path: Path) -> Iterator[Picture]:
                 raise UserError(
                     f"{path} must have the columns file and label, named in "
                     "its first line and separated by commas; it has "
-                    f"{', '.join(columns)}."
+                    f"{', '.join(columns) or 'none'}."
                 )
             for row in filter(None, rows):
                 where = f"{path}, line {rows.line_num}"
