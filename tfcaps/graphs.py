@@ -231,6 +231,7 @@ def keep_pruned(model: keras.Model) -> None:
     weights and `set_weights` come after it. Warns of what they changed, and of
     zeros that are lost since `strip_pruning`.
     """
+    check_model(model)
     _warn_of_lost_zeros(model)
     changed = pruned = total = 0
     for weight in model.weights:
@@ -283,11 +284,21 @@ def _warn_of_lost_zeros(model: keras.Model) -> None:
         )
 
 
+def check_model(model: Any) -> None:
+    """Raises `ValueError` unless a function is given a model first."""
+    if not isinstance(model, keras.Model):
+        raise ValueError(
+            "The first argument must be a Keras model; data and paths come "
+            f"after it. Received: {type(model).__name__}."
+        )
+
+
 def check_unquantized(model: keras.Model) -> None:
     """Raises `ValueError` if weights are stored in another form.
 
     `model.quantize` packs two numbers of int4 into one, for example.
     """
+    check_model(model)
     for weight in model.weights:
         if weight.name in _SCALES:
             layer = weight.path.rpartition("/")[0]
@@ -339,6 +350,7 @@ def makes_classes(layer: Any) -> bool:
 
 def routed_layers(model: keras.Model) -> list[Any]:
     """Returns the routed layers, of which there must be one, in order."""
+    check_model(model)
     layers = [unwrapped(layer) for layer in model.layers]
     routed = [layer for layer in layers if is_routed(layer)]
     if not routed:

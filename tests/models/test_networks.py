@@ -162,6 +162,8 @@ efficient_capsnet((30, 28, 1), 3, variant="svhn")
     variant='svhn'.
 multilayer_capsnet((30, 28, 1), 3, capsules=())
     `capsules` must be one or more numbers of at least 1. Received: capsules=().
+constellation_capsnet(10, (32, 32, 1))
+    `input_shape` must be (rows, columns, channels)
 parts_capsnet((30, 28, 1), 3, filters=(4, 4), strides=(2,))
     `strides` as many
 dr_capsnet((14, 10, 3), 2, filters=2, primary_kernel_size=(2, 6))

@@ -26,8 +26,13 @@ def check_input_shape(
     input_shape: Any, minimum: tuple[int, int], because: str
 ) -> None:
     """Raises `ValueError` unless images have at least the minimal sides."""
-    shape = tuple(input_shape)
-    fits = len(shape) == 3 and all(is_integer(s) and s > 0 for s in shape)
+    is_shape = isinstance(input_shape, (tuple, list))
+    shape = tuple(input_shape) if is_shape else input_shape
+    fits = (
+        is_shape
+        and len(shape) == 3
+        and all(is_integer(s) and s > 0 for s in shape)
+    )
     if fits and keras.config.image_data_format() == "channels_first":
         # As Keras has it then; read as rows, they might be enough.
         fits = shape[0] >= min(shape[1:])

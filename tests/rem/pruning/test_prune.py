@@ -125,6 +125,7 @@ def test_where_steps_are_not_known_it_prunes_once_an_epoch():
 @refusals(
     """
 Prune(1.0)
+Prune("0.7")
     `sparsity` must be above 0 and less than 1
 Prune(0.5, "random")
     one of polynomial, one_shot, structured, snip, iterative

@@ -1,5 +1,6 @@
 """Pruning as one callback of `fit`."""
 
+from numbers import Real
 from typing import Any
 
 import keras
@@ -65,7 +66,9 @@ class Prune(UpdatePruningStep):
     ends. A schedule is one of the whole training: of the epochs that `fit` is
     given and of their steps, or of epochs alone where steps are not known. It
     goes on where a training is resumed, by Keras' `BackupAndRestore`, which may
-    stand before or after it, or by `initial_epoch`.
+    stand before or after it, or by `initial_epoch`. Callbacks that set weights
+    when training ends, such as `EarlyStopping` with `restore_best_weights`,
+    stand before it: what they set after it is not pruned.
 
     Args:
         sparsity: Float in (0, 1). The share of the weights that is pruned at
@@ -107,10 +110,10 @@ class Prune(UpdatePruningStep):
         **settings: Any,
     ):
         super().__init__()
-        if not 0.0 < sparsity < 1.0:
+        if not (isinstance(sparsity, Real) and 0.0 < sparsity < 1.0):
             raise ValueError(
                 "`sparsity` must be above 0 and less than 1. Received: "
-                f"sparsity={sparsity}."
+                f"sparsity={sparsity!r}."
             )
         if strategy not in _STRATEGIES:
             raise ValueError(
