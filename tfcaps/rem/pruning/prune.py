@@ -1,9 +1,9 @@
 """Pruning as one callback of `fit`."""
 
-from numbers import Real
 from typing import Any
 
 import keras
+import numpy as np
 
 from tfcaps.rem.pruning.iterative import prune_iteratively
 from tfcaps.rem.pruning.pruning import (
@@ -110,7 +110,8 @@ class Prune(UpdatePruningStep):
         **settings: Any,
     ):
         super().__init__()
-        if not (isinstance(sparsity, Real) and 0.0 < sparsity < 1.0):
+        is_number = isinstance(sparsity, (float, int, np.number))
+        if not (is_number and 0.0 < sparsity < 1.0):
             raise ValueError(
                 "`sparsity` must be above 0 and less than 1. Received: "
                 f"sparsity={sparsity!r}."
