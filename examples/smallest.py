@@ -36,8 +36,7 @@ _HEADS = {
 def make_parser() -> Parser:
     """Returns the parser of the command."""
     parser = seeds.make_parser("smallest", __doc__, 7200, 6, 500)
-    about = "of REM, from the trained network on"
-    parser.add_argument("--rem-epochs", type=int, default=3, help=about)
+    parser.add_argument("--rem-epochs", type=int, default=3)
     return parser
 
 
@@ -117,21 +116,29 @@ def draw(path: Path, rows: Sequence[seeds.Row]) -> None:
     import matplotlib.pyplot as plt
 
     lines = [line for row in rows for line in row["lines"]]
-    page, panels = plt.subplots(
-        1, 2, figsize=(9, 3.4), sharey=True, layout="constrained"
-    )
-    for panel, (strategy, shares) in zip(panels, SHARES.items(), strict=True):
+    known = {line["strategy"] for line in lines} & SHARES.keys()
+    strategies = [name for name in SHARES if name in known]
+    count = len(strategies)
+    page = plt.figure(figsize=(4.5 * count, 3.4), layout="constrained")
+    panels = page.subplots(1, count, sharey=True, squeeze=False)[0]
+    for panel, strategy in zip(panels, strategies, strict=True):
+        shares = SHARES[strategy]
         groups = [
             [x for x in lines if (x["strategy"], x["share"]) == key]
             for key in (("none", 0.0), *((strategy, s) for s in shares))
         ]
         groups = [group for group in groups if group]  # of what was measured
         weights = [np.mean([x["weights"] for x in g]) for g in groups]
-        for key, head in _HEADS.items():
+        # Lines may lie on each other.
+        for size, (key, head) in zip((10, 6, 6), _HEADS.items(), strict=True):
             values = [[x[key] for x in g] for g in groups]
             middles, spread = np.mean(values, 1), np.std(values, 1)
-            panel.errorbar(weights, middles, spread, marker="o", label=head)
+            panel.errorbar(
+                weights, middles, spread, marker="o", ms=size, label=head
+            )
         panel.set(xscale="log", xlabel="weights left", ylim=(0, 103))
+        panel.minorticks_off()
+        panel.set_xticks(weights, [f"{w:,.0f}" for w in weights], rotation=45)
         panel.set_title(f"{_WHAT[strategy]} taken away")
         panel.invert_xaxis()
     panels[0].legend(loc="lower left")
