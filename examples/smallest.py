@@ -27,7 +27,7 @@ SHARES = {
 }
 _WHAT = {"polynomial": "single weights", "structured": "whole filters"}
 _HEADS = {
-    "accuracy": "right, %",
+    "accuracy": "accuracy, %",
     "once": "parts found once, %",
     "changes": "answer changes without the tree, %",
 }
