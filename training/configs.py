@@ -353,6 +353,9 @@ SETTINGS: dict[str, Setting] = {
 _OF_REM = [*SETTINGS][[*SETTINGS].index("rem") :]
 _ALSO_WITHOUT_REM = ("rem", "levels", "mode")
 _UNSCHEDULED = ("none", "snip", "iterative")
+# Settings of version 0.3 that are gone, and what they are in runs that are as
+# they would be without.
+_GONE: dict[str, Any] = {"shared_parts": False, "width_start": 6.0}
 # Titles in `--help`, by the first setting below each.
 _TITLES = {
     "dataset": "data",
@@ -373,6 +376,11 @@ def config_from(settings: Any) -> Config:
     """
     if not isinstance(settings, dict) or "dataset" not in settings:
         raise ValueError("it must be a dict of settings, `dataset` among them")
+    settings = {
+        name: value
+        for name, value in settings.items()
+        if name not in _GONE or value != _GONE[name]
+    }
     if unknown := settings.keys() - SETTINGS.keys():
         raise ValueError(
             f"it has the settings {', '.join(sorted(unknown))}, which this "

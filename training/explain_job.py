@@ -1,6 +1,7 @@
 """Asks the model of a run about pictures: what `training/explain.py` does."""
 
 import argparse
+import collections
 import csv
 import json
 import re
@@ -151,7 +152,8 @@ def find(
     With a sentence for each folder in which files are of kinds not read.
 
     One in an inner folder that is called like a class is known to be of it;
-    where the name has a slash, the folder's has a hyphen.
+    where the name has a slash, the folder's has a hyphen. Those that would have
+    the same name are called by their whole path.
     """
     pictures: dict[Path, Picture] = {}
     unread: list[str] = []
@@ -172,7 +174,13 @@ def find(
             inner = file.parent.name if file.parent != path else ""
             truth = of_folders.get(as_text(inner))
             pictures.setdefault(file, Picture(file, name, truth))
-    return list(pictures.values()), unread
+    counts = collections.Counter(each.name for each in pictures.values())
+    return [
+        each
+        if counts[each.name] == 1
+        else each._replace(name=as_text(each.path.as_posix()))
+        for each in pictures.values()
+    ], unread
 
 
 def read(

@@ -310,16 +310,15 @@ class RunFolder:
         }
         known = before.get("seconds") if seconds is None else seconds
         content = {"seconds": known, "models": models}
-        if is_all and before == json.loads(json.dumps(content)):
-            return
-        for name, report in reports.items():
-            trees = report.dictionary, report.type_dictionary
-            paths = self._dictionary_paths(name)
-            for each, path in zip(trees, paths, strict=True):
-                if each is not None:
-                    each.save(path)
-        # The last file: where it is, everything is.
-        self.write_json("rem.json" if is_all else MEASURED, content)
+        if not is_all or before != json.loads(json.dumps(content)):
+            for name, report in reports.items():
+                trees = report.dictionary, report.type_dictionary
+                paths = self._dictionary_paths(name)
+                for each, path in zip(trees, paths, strict=True):
+                    if each is not None:
+                        each.save(path)
+            # The last file: where it is, everything is.
+            self.write_json("rem.json" if is_all else MEASURED, content)
         if is_all:
             (self.path / MEASURED).unlink(missing_ok=True)
 

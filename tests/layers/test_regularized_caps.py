@@ -4,12 +4,12 @@ import keras
 import numpy as np
 import pytest
 
-from tests.networks import built, tiny_capsnet
+from tests.networks import SMALL_NETWORKS, built, tiny_capsnet
 from tests.tolerance import assert_close
 from tfcaps import rem
 from tfcaps.layers import ClassCaps
 from tfcaps.losses import MarginLoss
-from tfcaps.routing import RegularizedRouting
+from tfcaps.routing import RegularizedRouting, UniformRouting
 
 LABELS = np.array([2, 0, 1, 1, 2])
 
@@ -92,3 +92,14 @@ def test_network_keeps_its_coefficients_unpruned_and_undecayed(rng, tmp_path):
     # Prediction needs no labels.
     lengths = loaded({"images": images, "labels": None})["lengths"]
     assert_close(lengths, rem.encoder(model)(images))
+
+
+@pytest.mark.parametrize(
+    "name", ["gamma_capsnet", "multilayer_capsnet", "efficient_conv_capsnet"]
+)
+def test_hidden_layers_are_routed_uniformly(name):
+    model = SMALL_NETWORKS[name](routing="regularized")
+    routed = [layer for layer in model.layers if hasattr(layer, "routing")]
+    kinds = [type(layer.routing) for layer in routed]
+    assert len(kinds) > 1
+    assert kinds == [UniformRouting] * (len(kinds) - 1) + [RegularizedRouting]

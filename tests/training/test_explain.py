@@ -186,16 +186,19 @@ def test_broken_pictures_are_named_and_may_be_left_out(run, photos, tmp_path):
     assert "none of the 2 pictures can be read" in told
 
 
-def test_pictures_are_found_once(photos, tmp_path):
+def test_pictures_are_found_once_and_told_apart(photos, tmp_path):
     other = tmp_path / "other"
-    for name in ("bee/2.png", "zoo/x.JPG", "top.gif"):
+    for name in ("bee/0.png", "zoo/x.JPG", "top.gif"):
         (other / name).parent.mkdir(parents=True, exist_ok=True)
         (other / name).write_bytes(b"")
     single = photos / "ant" / "1.png"
     found, _ = explain_job.find([photos, other, single, single], NAMES)
     truths = {picture.name: picture.truth for picture in found}
     assert len(truths) == len(found) == 6 + 3
-    assert truths["bee/2.png"] == "bee" and truths["cat/1.png"] == "cat"
+    assert (
+        truths[f"{other}/bee/0.png"] == truths[f"{photos}/bee/0.png"] == "bee"
+    )
+    assert truths["cat/1.png"] == "cat"
     assert truths["zoo/x.JPG"] is truths["top.gif"] is None
     # A class of one word may have a slash, which no folder has.
     (photos / "a-b").mkdir()

@@ -80,8 +80,12 @@ def test_a_long_training_says_first_how_long_it_takes(tmp_path, monkeypatch):
 def test_settings_are_read_as_they_were_or_refused():
     saved = dataclasses.asdict(Config())
     assert config_from(json.loads(json.dumps(saved))) == Config()
+    # As every run of version 0.3 has them.
+    gone = {"shared_parts": False, "width_start": 6.0}
+    assert config_from({**saved, **gone}) == Config()
     for name, value, message in (
         ("warp", 9, "the settings warp, which this version"),
+        ("shared_parts", True, "the settings shared_parts, which this"),
         ("epochs", 0, "epochs: '0' is not a number at least 1"),
         ("epochs", "two", "epochs is 'two'"),
         ("epochs", 1e9, "epochs is 1000000000.0"),

@@ -162,5 +162,10 @@ def test_a_stopped_run_measures_no_model_again(
     assert not (tmp_path / "rem.json").exists()
     both = results.measure(folder.config, data, models, folder=folder)
     assert asked == ["baseline", "rem", "rem"]
+    measured = (tmp_path / "measured.json").read_bytes()
+    folder.save_reports(both.reports, both.tests)
+    assert {p.name for p in tmp_path.glob("*.json")} == {"rem.json"}
+    # Stopped just before that file was removed.
+    (tmp_path / "measured.json").write_bytes(measured)
     folder.save_reports(both.reports, both.tests)
     assert {p.name for p in tmp_path.glob("*.json")} == {"rem.json"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from tfcaps import layers
+from tfcaps import layers, routing
 from tfcaps.layers import Length
 from tfcaps.models.with_decoder import LabelledModel, label_input
 from tfcaps.ops import Tensor, is_integer
@@ -79,6 +79,16 @@ def normalized_convolutions(
         features = batch_norm(f"norm{number}")(features)
         features = keras.layers.ReLU(name=f"relu{number}")(features)
     return features
+
+
+def hidden_routing(of_classes: Any) -> routing.Routing:
+    """Returns the routing of hidden layers.
+
+    Only class capsules learn coefficients from labels. Hidden ones would stay
+    at 1/J, which is uniform routing, whose capsules may leave.
+    """
+    chosen = routing.get(of_classes)
+    return routing.UniformRouting() if chosen.learns_from_labels else chosen
 
 
 def capsule_network(

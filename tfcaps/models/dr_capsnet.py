@@ -11,6 +11,7 @@ from tfcaps.models.building_blocks import (
     PrimaryCaps,
     capsule_network,
     check_input_shape,
+    hidden_routing,
 )
 from tfcaps.ops import Tensor
 from tfcaps.routing import DynamicRouting
@@ -138,8 +139,9 @@ def gamma_capsnet(
     """
     images = keras.Input(input_shape, name="images")
     children = _stem(images, **stem)
+    hidden = hidden_routing(routing)
     layers = [
-        FcCaps(hidden_capsules, 8, routing=routing, name="hidden_caps"),
+        FcCaps(hidden_capsules, 8, routing=hidden, name="hidden_caps"),
         ClassCaps(num_classes, 16, routing=routing, name="class_caps"),
     ]
     return capsule_network(images, children, layers, name)
@@ -193,11 +195,12 @@ def multilayer_capsnet(
         features
     )
     names = [f"hidden_caps{number}" for number in range(1, len(capsules))]
+    of_hidden = hidden_routing(routing)
     layers = [
         FcCaps(
             count,
             _DIM,
-            routing=routing,
+            routing=routing if layer == "class_caps" else of_hidden,
             # With the usual 0.1, sixteen children make a parent so short that
             # nothing is left of it after four squashes.
             transformation_initializer=keras.initializers.RandomNormal(0, 1),

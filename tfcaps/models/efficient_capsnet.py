@@ -10,6 +10,7 @@ from tfcaps.models.building_blocks import (
     PrimaryCaps,
     capsule_network,
     check_input_shape,
+    hidden_routing,
 )
 from tfcaps.ops import Tensor
 
@@ -131,8 +132,9 @@ def efficient_conv_capsnet(
     blocks = [(32, 5, 2), (64, 3, 1), (64, 3, 1), (256, 3, 2)]
     features = _convolve(images, blocks, "batch")
     children = PrimaryCaps(16, 16, 3, depthwise=True)(features)
+    hidden = hidden_routing(routing)
     layers = [
-        ConvCaps(16, 16, 3, 2, routing=routing, name="conv_caps"),
+        ConvCaps(16, 16, 3, 2, routing=hidden, name="conv_caps"),
         ClassCaps(
             num_classes, 16, routing=routing, share="type", name="class_caps"
         ),

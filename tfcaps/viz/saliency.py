@@ -54,6 +54,11 @@ def saliency(
     if not explanations:
         raise ValueError("There must be maps of at least one model.")
     for name, shown in explanations.items():
+        if not isinstance(shown, Mapping):
+            raise ValueError(
+                "`explanations` must be what `tfcaps.rem.explanation` makes of "
+                f"the images. Received: {type(shown).__name__} of {name!r}."
+            )
         if "saliency" not in shown:
             raise ValueError(
                 f"There is no saliency map of {name!r}. The children of its "

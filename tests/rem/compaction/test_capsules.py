@@ -155,6 +155,16 @@ def test_children_stay_whose_couplings_are_returned(rng):
     assert is_left_alone(model)
 
 
+def test_children_leave_whose_parents_activations_are_returned(rng):
+    images = keras.Input((7, 7, 2))
+    capsules = PrimaryCaps(3, 4, 3, 2)(images)
+    layer = ClassCaps(3, 4, name="last")
+    outputs = layer(capsules, return_activations=True)
+    model = randomized(keras.Model(images, outputs), rng)
+    votes(np.s_[1::3])(model)
+    assert compacted(model).get_layer("last").transformation.shape[0] == 18
+
+
 def test_hidden_capsules_compete_and_stay(rng):
     last = ClassCaps(3, 4, "self_attention", name="last")
     model = capsnet(ClassCaps(6, 4), last, rng=rng)

@@ -1,6 +1,7 @@
 """The units of a model: which depend on which, and which leave together."""
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -115,8 +116,8 @@ class Units:
             if times[id(layer)] == 1 and not in_training and not frozen:
                 units = units_of(layer, shapes, tuple(given[0].shape))
             inputs, outputs = (list(map(numbers, x)) for x in (taken, given))
-            if units is None or units.outputs not in (None, len(outputs)):
-                units = None  # of couplings, for example, all have a place
+            if units is None or not _are_all(units, given):
+                units = None
                 pinned += inputs + outputs
             elif units.sources is not None:
                 ties += [(ids, outputs[0]) for ids in units.sources(inputs)]
@@ -185,6 +186,16 @@ class Units:
                 # A pose of 0 casts no vote; an activation of 0 needs both.
                 used = used | varies if call.units.active[0] else used & varies
                 keep[self.groups[call.inputs[0]][used]] = True
+
+
+def _are_all(units: LayerUnits, outputs: Sequence[Any]) -> bool:
+    """Tells whether outputs are those of the units, and lengths of the first.
+
+    Of couplings, for example, all have a place.
+    """
+    count, shape = units.outputs or len(outputs), outputs[0].shape[:-1]
+    others = outputs[count:]
+    return len(outputs) >= count and all(x.shape == shape for x in others)
 
 
 def array_of(variable: Any) -> NDArray[Any]:
