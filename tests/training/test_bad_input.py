@@ -92,7 +92,7 @@ FLAGS = [
     ("run --dataset digits --backbone own.png", "own.png is not a readable Ke"),
     (
         "run --dataset digits --backbone done/model.keras --model deepcaps",
-        "does not stand on a backbone; constellation_capsnet, parts_capsnet, ",
+        "does not stand on a backbone; constellation_capsnet, body_plan_capsn",
     ),
     (
         "run --dataset digits --backbone done/model.keras --model dr_capsnet",
