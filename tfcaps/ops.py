@@ -323,6 +323,14 @@ def dequantize(codes: Tensor, levels: int, *, mode: str = "midtread") -> Tensor:
     return (codes + 0.5) / levels
 
 
+def rounded(couplings: Tensor, levels: int | None, mode: str) -> Tensor:
+    """Returns couplings at their levels, as they are if `levels` is `None`."""
+    if levels is None:
+        return couplings
+    codes = quantize(couplings, levels, mode=mode)
+    return ops.cast(dequantize(codes, levels, mode=mode), couplings.dtype)
+
+
 def is_integer(value: Any) -> bool:
     """Returns True for a whole number, of Python or NumPy."""
     return isinstance(value, Integral) and not isinstance(value, bool)

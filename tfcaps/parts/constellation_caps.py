@@ -15,9 +15,8 @@ from tfcaps.ops import (
     Tensor,
     check_positive,
     check_quantizer,
-    dequantize,
     longest,
-    quantize,
+    rounded,
     softmax,
 )
 from tfcaps.parts.part_caps import centres
@@ -464,11 +463,7 @@ class ConstellationCaps(keras.layers.Layer):
 
     def rounded(self, couplings: Tensor) -> Tensor:
         """Returns couplings at their levels, if there are any."""
-        if self.levels is None:
-            return couplings
-        codes = quantize(couplings, self.levels, mode=self.mode)
-        rounded = dequantize(codes, self.levels, mode=self.mode)
-        return ops.cast(rounded, couplings.dtype)
+        return rounded(couplings, self.levels, self.mode)
 
     def _present(self, inputs: Tensor, activations: Tensor | None) -> Tensor:
         """Returns the activations of the children, `[b, h, w, t]`."""

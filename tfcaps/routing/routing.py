@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, dequantize, is_integer, quantize
+from tfcaps.ops import Tensor, is_integer, rounded
 from tfcaps.routing.votes import Votes
 
 # Arguments of earlier versions, which saved models have: without effect, and
@@ -231,8 +231,4 @@ class Routing(abc.ABC):
 
     def rounded(self, couplings: Tensor) -> Tensor:
         """Returns couplings `[b, i, j]` at their levels, if there are any."""
-        if self.levels is None:
-            return couplings
-        codes = quantize(couplings, self.levels, mode=self.mode)
-        rounded = dequantize(codes, self.levels, mode=self.mode)
-        return ops.cast(rounded, couplings.dtype)
+        return rounded(couplings, self.levels, self.mode)
