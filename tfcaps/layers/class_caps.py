@@ -252,10 +252,6 @@ class ClassCaps(RoutedCaps):
                 f"its type is. Received: input_shape={shape}."
             )
 
-    def get_config(self) -> dict[str, Any]:
-        own = ("num_capsules", "share", "coordinates")
-        return {**super().get_config(), **{n: getattr(self, n) for n in own}}
-
 
 def _coordinates(rows: int, columns: int, types: int, dim: int) -> Any:
     """Returns the offsets of votes by position, `[i, d]`."""

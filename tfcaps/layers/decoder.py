@@ -6,12 +6,13 @@ import keras
 import numpy as np
 from keras import ops
 
+from tfcaps.configs import Configured
 from tfcaps.layers import decoder_networks
 from tfcaps.ops import Tensor, class_targets, clear_targets, is_integer, length
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
-class Decoder(keras.layers.Layer):
+class Decoder(Configured, keras.layers.Layer):
     """Reconstructs the image from one class capsule, all others being masked.
 
     In training with `labels` that is the capsule of the label, else the longest
@@ -97,9 +98,8 @@ class Decoder(keras.layers.Layer):
                 "Decoder takes class poses [batch, classes, components]. "
                 f"Received: input_shape={tuple(input_shape)}."
             )
-        _, classes, dim = input_shape
-        features = dim if self.class_independent else classes * dim
         if not self.network.built:
+            [(_, (_, features))] = self.inner_layers(input_shape)
             self.network.build((None, features))
         for weight in self.network.weights:
             weight.prunable = False
@@ -172,12 +172,7 @@ class Decoder(keras.layers.Layer):
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
-        network: Any = self._network_name
-        if network is None:
-            network = keras.saving.serialize_keras_object(self.network)
-        return {
-            **super().get_config(),
-            "image_shape": self.image_shape,
-            "network": network,
-            "class_independent": self.class_independent,
-        }
+        config = super().get_config()
+        if self._network_name is not None:
+            config["network"] = self._network_name
+        return config

@@ -1,16 +1,15 @@
 """The layout of feature maps: channels last."""
 
-import inspect
 from typing import Any
 
 import keras
 
-from tfcaps.layers.old_configs import without
+from tfcaps.configs import Configured
 
 _LAST = "channels_last"
 
 
-class FeatureMapLayer(keras.layers.Layer):
+class FeatureMapLayer(Configured, keras.layers.Layer):
     """A layer that takes maps `[b, h, w, channels]`, whatever Keras is set to.
 
     A map with the channels first would be read with channels as rows.
@@ -24,6 +23,8 @@ class FeatureMapLayer(keras.layers.Layer):
         ValueError: If it is `"channels_first"`, or the layer that makes the map
             has the channels first.
     """
+
+    gone = {"kernel_initializer": ..., "bias_initializer": ...}
 
     def __init__(self, *, data_format: str | None = None, **kwargs: Any):
         given = data_format or keras.config.image_data_format()
@@ -46,16 +47,6 @@ class FeatureMapLayer(keras.layers.Layer):
                 "first. Put `keras.layers.Permute((2, 3, 1))` in between."
             )
         return super().__call__(inputs, *args, **kwargs)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "data_format": self.data_format}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Any:
-        # Files of version 0.2 do not say the one, those of 0.3 the others.
-        if "kernel_initializer" not in inspect.signature(cls).parameters:
-            config = without(config, "kernel_initializer", "bias_initializer")
-        return super().from_config({"data_format": _LAST, **config})
 
 
 def _with_channels_first(tensor: Any) -> Any:

@@ -16,11 +16,6 @@ from tfcaps.layers.units import (
 )
 from tfcaps.ops import SQUASHES, Tensor, check_positive, check_squash
 
-_SETTINGS = (
-    *("num_types", "dim", "kernel_size", "strides", "padding"),
-    *("depthwise", "squash", "use_bias"),
-)
-
 
 @keras.saving.register_keras_serializable(package="tfcaps")
 class PrimaryCaps(FeatureMapLayer):
@@ -174,7 +169,3 @@ class PrimaryCaps(FeatureMapLayer):
                 np.any(sources(x), axis=0) | self.use_bias, np.nan, 0.0
             ),
         )
-
-    def get_config(self) -> dict[str, Any]:
-        own = {name: getattr(self, name) for name in _SETTINGS}
-        return {**super().get_config(), **own}

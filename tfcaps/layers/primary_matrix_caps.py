@@ -6,7 +6,6 @@ import keras
 from keras import ops
 
 from tfcaps.layers.feature_map import FeatureMapLayer
-from tfcaps.layers.old_configs import without
 from tfcaps.layers.units import (
     LayerUnits,
     channels_of,
@@ -57,6 +56,10 @@ class PrimaryMatrixCaps(FeatureMapLayer):
     """
 
     kernel_size, strides, padding = 1, 1, "valid"
+    gone = {
+        **FeatureMapLayer.gone,
+        **{"kernel_size": 1, "strides": 1, "padding": "valid"},
+    }
 
     def __init__(self, num_types: int, dim: int = 16, **kwargs: Any):
         check_positive(num_types=num_types, dim=dim)
@@ -121,13 +124,3 @@ class PrimaryMatrixCaps(FeatureMapLayer):
             active=(0, 1),
             folds=constants_of(poses, active),
         )
-
-    def get_config(self) -> dict[str, Any]:
-        config = {"num_types": self.num_types, "dim": self.dim}
-        return {**super().get_config(), **config}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Any:
-        gone = ("kernel_size", "strides", "padding")
-        unused = {name: getattr(cls, name) for name in gone}
-        return super().from_config(without(config, **unused))

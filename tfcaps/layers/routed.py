@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from tfcaps import routing as routings
-from tfcaps.layers.old_configs import without
+from tfcaps.configs import Configured
 from tfcaps.layers.units import Ids, LayerUnits, Mask, Slice
 from tfcaps.ops import Tensor, length
 from tfcaps.routing import execution
@@ -21,7 +21,7 @@ from tfcaps.routing.factored_votes import (
 from tfcaps.routing.votes import Votes
 
 
-class RoutedCaps(keras.layers.Layer):
+class RoutedCaps(Configured, keras.layers.Layer):
     """A layer whose children vote by matrices; base of the public ones.
 
     Subclasses arrange the children in `_blocks` and say what shapes there are;
@@ -29,6 +29,8 @@ class RoutedCaps(keras.layers.Layer):
     matrices, flattened row by row, and a vote is the child's matrix times the
     weight, which is therefore much smaller than one between vectors.
     """
+
+    gone = {"transformation_regularizer": None, "share_types": False}
 
     def __init__(
         self,
@@ -264,26 +266,6 @@ class RoutedCaps(keras.layers.Layer):
             value=0.0 if leave else np.nan,
             active=(int(active), int(active)),
         )
-
-    def get_config(self) -> dict[str, Any]:
-        config = {
-            "dim": self.dim,
-            "routing": routings.serialize(self.routing),
-            "use_bias": self.use_bias,
-            "matrix": self.matrix,
-            "transformation_initializer": keras.initializers.serialize(
-                self.transformation_initializer
-            ),
-            "bias_initializer": keras.initializers.serialize(
-                self.bias_initializer
-            ),
-        }
-        return {**super().get_config(), **config}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Any:
-        gone = {"transformation_regularizer": None, "share_types": False}
-        return super().from_config(without(config, **gone))
 
 
 def child_activations(inputs: Tensor, activations: Tensor | None) -> Tensor:

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from tfcaps.configs import Configured
 from tfcaps.losses.margin import MarginLoss
 from tfcaps.losses.spread import SpreadLoss
 from tfcaps.ops import (
@@ -21,7 +22,7 @@ _SHORT = 0.1
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
-class CounterfactualLoss(keras.losses.Loss):
+class CounterfactualLoss(Configured, keras.losses.Loss):
     """Trains a network to use its tree: it is needed, and it is enough.
 
     The tree of an image consists of the children whose coupling with its class
@@ -83,6 +84,8 @@ class CounterfactualLoss(keras.losses.Loss):
           (comprehensiveness and sufficiency, which this loss trains)
     """
 
+    gone = {"m_plus": 0.9, "m_minus": 0.1, "down_weight": 0.5}
+
     def __init__(
         self,
         necessity: float = 1.0,
@@ -121,18 +124,3 @@ class CounterfactualLoss(keras.losses.Loss):
         missed = self._loss.call(ops.sign(alone), lengths)
         missed = ops.max(alone, axis=-1) * missed
         return self.necessity * stays + self.sufficiency * missed
-
-    def get_config(self) -> dict[str, Any]:
-        config = {
-            "necessity": self.necessity,
-            "sufficiency": self.sufficiency,
-            "margin": self.margin,
-        }
-        return {**super().get_config(), **config}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "CounterfactualLoss":
-        # Arguments of version 0.3, with the values that they had.
-        gone = {"m_plus": 0.9, "m_minus": 0.1, "down_weight": 0.5}
-        known = (x for x in config.items() if x not in gone.items())
-        return cls(**dict(known))

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from tfcaps.configs import Configured
 from tfcaps.ops import (
     Tensor,
     as_float32,
@@ -18,7 +19,7 @@ from tfcaps.ops import (
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
-class CouplingLoss(keras.losses.Loss):
+class CouplingLoss(Configured, keras.losses.Loss):
     """Makes the couplings of all images of a class alike and clear.
 
     With the couplings `c_bi` of child `i` towards the present class of image
@@ -152,13 +153,3 @@ class CouplingLoss(keras.losses.Loss):
             )
         grid = (-1, self.places, children // self.places, parents)
         return ops.max(ops.reshape(couplings, grid), axis=1)
-
-    def get_config(self) -> dict[str, Any]:
-        config = {
-            "spread": self.spread,
-            "polarization": self.polarization,
-            "crowding": self.crowding,
-            "share": self.share,
-            "places": self.places,
-        }
-        return {**super().get_config(), **config}

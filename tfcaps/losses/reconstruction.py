@@ -6,11 +6,12 @@ from typing import Any
 import keras
 from keras import ops
 
+from tfcaps.configs import Configured
 from tfcaps.ops import Tensor, check_not_negative
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
-class ReconstructionLoss(keras.losses.Loss):
+class ReconstructionLoss(Configured, keras.losses.Loss):
     """Weighted squared error of a reconstruction.
 
     `weight` times the sum over all pixels and channels of the squared error,
@@ -62,6 +63,3 @@ class ReconstructionLoss(keras.losses.Loss):
         images = ops.reshape(y_true, (-1, size))
         error = images - ops.reshape(y_pred, (-1, size))
         return self.weight * ops.sum(ops.square(error), axis=-1)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "weight": self.weight}

@@ -39,19 +39,16 @@ def deepcaps(
     is the other published one: no ReLU but a squash after the first
     convolution, biases in all convolutions, symmetric padding, and a 3-D layer
     that sees three of eight components; it adds the class bias only in the last
-    iteration, ours in each.
+    iteration, ours in each. What is not listed is that of `dr_capsnet`.
 
     On 28x28x1 and ten classes they have 8,442,176 (8,441,920 trainable) and
     8,433,984 (8,433,728 trainable) parameters. The published decoder is
     `with_decoder(model, "deconvolution", class_independent=True)`.
 
     Args:
-        input_shape: As in `dr_capsnet`.
-        num_classes: As in `dr_capsnet`.
         variant: `"corrected"` or `"rem"`. Defaults to `"corrected"`.
         routing: Routing of the 3-D layer and the class capsules, one that
             `ConvCaps3D` takes. Defaults to `3`.
-        name: String. Name of the model.
 
     References:
         - Rajasegaran et al., 2019, https://arxiv.org/abs/1904.09546

@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 
 import keras
-from keras import ops
 
 from tfcaps.ops import Tensor, efficient_squash, length, softmax
 from tfcaps.routing.routing import Routed, Routing, Weight
