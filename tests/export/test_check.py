@@ -139,7 +139,7 @@ def test_what_no_server_can_run_is_not_exported(tmp_path, function, message):
         tensor = layer(tensor)
     model = keras.Model(images, tensor)
     with pytest.raises(export.ExportError, match=f"^graph: .* {message}"):
-        export.save(model, tmp_path / "served" / "m", compacted=False)
+        export.save(model, tmp_path / "served" / "m")
     assert not (tmp_path / "served").exists()
 
 

@@ -29,15 +29,33 @@ class FeatureMapLayer(Configured, keras.layers.Layer):
     def __init__(self, *, data_format: str | None = None, **kwargs: Any):
         given = data_format or keras.config.image_data_format()
         if given != _LAST:
+            origin = ", the setting of Keras" if data_format is None else ""
             raise ValueError(
                 f"{type(self).__name__} takes maps with the channels last. "
-                f"Received: data_format={given!r}"
-                f"{', the setting of Keras' if data_format is None else ''}. "
-                f"Give data_format={_LAST!r}, and such maps: those of layers "
-                "with the channels first by `keras.layers.Permute((2, 3, 1))`."
+                f"Received: data_format={given!r}{origin}. Give data_format="
+                f"{_LAST!r}, and such maps: those of layers with the channels "
+                "first by `keras.layers.Permute((2, 3, 1))`."
             )
         super().__init__(**kwargs)
         self.data_format = given
+
+    def inner_settings(self, name: str) -> dict[str, Any]:
+        """Returns what a convolution inside has of the layer."""
+        return {
+            "data_format": _LAST,
+            "dtype": self.dtype_policy,
+            "trainable": self.trainable,
+            "name": name,
+        }
+
+    def check_map(self, input_shape: Any) -> None:
+        """Raises `ValueError` unless the input is a map."""
+        if len(input_shape) != 4:
+            raise ValueError(
+                f"{type(self).__name__} takes a feature map [batch, rows, "
+                "columns, channels]. Received: input_shape="
+                f"{tuple(input_shape)}."
+            )
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if (maker := _with_channels_first(inputs)) is not None:

@@ -24,9 +24,6 @@ class PrimaryCaps(FeatureMapLayer):
     `u = squash(conv(x))`, the channels of the convolution cut into `num_types`
     capsules of `dim` consecutive components at every position.
 
-    The first author's code also divides the convolution by `num_types`; like
-    the other implementations, this layer does not.
-
     Args:
         num_types: Int. Capsule types at each position.
         dim: Int. Components of a capsule.
@@ -93,34 +90,23 @@ class PrimaryCaps(FeatureMapLayer):
         self.conv = self._make_conv()
 
     def _make_conv(self) -> keras.layers.Layer:
-        shared = {
-            "strides": self.strides,
-            "padding": self.padding,
-            "data_format": "channels_last",
-            "use_bias": self.use_bias,
-            "dtype": self.dtype_policy,
-            "trainable": self.trainable,
-            "name": "conv",
-        }
+        kind, first = keras.layers.Conv2D, "kernel_initializer"
+        channels = (self.num_types * self.dim,)
         if self.depthwise:
-            return keras.layers.DepthwiseConv2D(
-                self.kernel_size,
-                depthwise_initializer=self.kernel_initializer,
-                **shared,
-            )
-        return keras.layers.Conv2D(
-            self.num_types * self.dim,
-            self.kernel_size,
-            kernel_initializer=self.kernel_initializer,
-            **shared,
+            kind, first = keras.layers.DepthwiseConv2D, "depthwise_initializer"
+            channels = ()
+        return kind(
+            *channels,
+            kernel_size=self.kernel_size,
+            strides=self.strides,
+            padding=self.padding,
+            use_bias=self.use_bias,
+            **{first: self.kernel_initializer},
+            **self.inner_settings("conv"),
         )
 
     def build(self, input_shape: Any) -> None:
-        if len(input_shape) != 4:
-            raise ValueError(
-                "PrimaryCaps takes a feature map [batch, rows, columns, "
-                f"channels]. Received: input_shape={tuple(input_shape)}."
-            )
+        self.check_map(input_shape)
         channels = self.num_types * self.dim
         if self.depthwise and input_shape[-1] != channels:
             raise ValueError(

@@ -55,7 +55,6 @@ class PrimaryMatrixCaps(FeatureMapLayer):
         - Hinton, Sabour, Frosst, 2018, "Matrix capsules with EM routing"
     """
 
-    kernel_size, strides, padding = 1, 1, "valid"
     gone = {
         **FeatureMapLayer.gone,
         **{"kernel_size": 1, "strides": 1, "padding": "valid"},
@@ -66,25 +65,16 @@ class PrimaryMatrixCaps(FeatureMapLayer):
         super().__init__(**kwargs)
         self.num_types = num_types
         self.dim = dim
-        self.pose_conv = self._make_conv("pose_conv", num_types * dim)
-        self.activation_conv = self._make_conv("activation_conv", num_types)
-
-    def _make_conv(self, name: str, channels: int) -> keras.layers.Layer:
-        return keras.layers.Conv2D(
-            channels,
-            self.kernel_size,
-            data_format="channels_last",
-            dtype=self.dtype_policy,
-            trainable=self.trainable,
-            name=name,
+        self.pose_conv, self.activation_conv = (
+            keras.layers.Conv2D(channels, 1, **self.inner_settings(name))
+            for name, channels in (
+                ("pose_conv", num_types * dim),
+                ("activation_conv", num_types),
+            )
         )
 
     def build(self, input_shape: Any) -> None:
-        if len(input_shape) != 4:
-            raise ValueError(
-                "PrimaryMatrixCaps takes a feature map [batch, rows, columns, "
-                f"channels]. Received: input_shape={tuple(input_shape)}."
-            )
+        self.check_map(input_shape)
         self.pose_conv.build(input_shape)
         self.activation_conv.build(input_shape)
 
