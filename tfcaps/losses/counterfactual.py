@@ -42,11 +42,8 @@ class CounterfactualLoss(Configured, keras.losses.Loss):
                                + a_y(without))^2
             + sufficiency * SpreadLoss(y, a(alone))
 
-    To keep the cost low, only half of a batch is routed again, each image in
-    one of the two ways; it also stands for those that were not. A misclassified
-    image costs nothing, as in `CouplingLoss`. Without this loss, few and clear
-    trees may be empty: the network then decides by the children outside.
-
+    Only half of a batch is routed again, each image in one of the two ways; it
+    also stands for those that were not. A misclassified image costs nothing.
     It is a loss of the output `counterfactual` of `tfcaps.rem.add_couplings`,
     compiled as `CouplingLoss` is.
 
@@ -60,8 +57,7 @@ class CounterfactualLoss(Configured, keras.losses.Loss):
 
     Call arguments:
         y_true: As in `MarginLoss`. Of several present classes the longest one
-            is judged: with its tree alone, it must stay and the others vanish.
-            Of soft labels, which sum to 1, the largest is that of the class.
+            is judged; the largest of soft labels is that of the class.
         y_pred: The output `counterfactual` of `tfcaps.rem.add_couplings`, `[b,
             3, j]`: two one-hot rows of the class whose tree was silenced
             (first) or left alone (second), times the number of images that this

@@ -16,9 +16,8 @@ class ReconstructionLoss(Configured, keras.losses.Loss):
 
     `weight` times the sum over all pixels and channels of the squared error,
     averaged over the batch. So the weight is that of one pixel, whatever the
-    size of the images, and `loss_weights` are not needed. Codes that average
-    over pixels use `weight * rows * columns * channels`: the published 0.0005
-    is their 0.392 for 28x28x1.
+    size of the images. The published 0.0005 is the 0.392 of codes that average
+    over 28x28x1 pixels.
 
     Args:
         weight: Float. Defaults to the published `0.0005`.
@@ -41,11 +40,7 @@ class ReconstructionLoss(Configured, keras.losses.Loss):
           section 4.1
     """
 
-    def __init__(
-        self,
-        weight: float = 0.0005,
-        **kwargs: Any,
-    ):
+    def __init__(self, weight: float = 0.0005, **kwargs: Any):
         check_not_negative(weight=weight)
         super().__init__(**kwargs)
         self.weight = weight
