@@ -16,7 +16,7 @@ Votes are always `[b, i, j, d]`, couplings always `[b, i, j]`.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from numbers import Integral
 from typing import Any
 
@@ -158,12 +158,12 @@ SQUASHES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def check_squash(name: Any) -> None:
-    """Raises `ValueError` unless `name` is that of a squash."""
-    if name not in SQUASHES:
+def check_one_of(options: Iterable[Any], **argument: Any) -> None:
+    """Raises `ValueError` unless an argument is one of the options."""
+    [(name, value)] = argument.items()
+    if value not in (options := tuple(options)):
         raise ValueError(
-            f"`squash` must be one of {tuple(SQUASHES)}. Received: "
-            f"squash={name!r}."
+            f"`{name}` must be one of {options}. Received: {name}={value!r}."
         )
 
 

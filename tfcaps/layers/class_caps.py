@@ -9,11 +9,9 @@ from keras import ops
 
 from tfcaps.layers.routed import RoutedCaps, child_activations
 from tfcaps.layers.units import LayerUnits
-from tfcaps.ops import Tensor, check_positive, class_targets
+from tfcaps.ops import Tensor, check_one_of, check_positive, class_targets
 from tfcaps.routing.factored_votes import Block, materialize_votes
 from tfcaps.routing.votes import Votes
-
-_SHARE = (None, "type", "all")
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -98,10 +96,7 @@ class ClassCaps(RoutedCaps):
         **kwargs: Any,
     ):
         check_positive(num_capsules=num_capsules, dim=dim)
-        if share not in _SHARE:
-            raise ValueError(
-                f"`share` must be one of {_SHARE}. Received: share={share!r}."
-            )
+        check_one_of((None, "type", "all"), share=share)
         if coordinates and not (matrix and dim > 1):
             raise ValueError(
                 "`coordinates` are added to matrices of at least two rows. "

@@ -14,7 +14,7 @@ from tfcaps.layers.units import (
     constants_of,
     count_as,
 )
-from tfcaps.ops import SQUASHES, Tensor, check_positive, check_squash
+from tfcaps.ops import SQUASHES, Tensor, check_one_of, check_positive
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -77,7 +77,7 @@ class PrimaryCaps(FeatureMapLayer):
         **kwargs: Any,
     ):
         check_positive(num_types=num_types, dim=dim)
-        check_squash(squash)
+        check_one_of(SQUASHES, squash=squash)
         super().__init__(**kwargs)
         self.num_types = num_types
         self.dim = dim

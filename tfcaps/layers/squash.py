@@ -7,7 +7,7 @@ import numpy as np
 
 from tfcaps.configs import Configured
 from tfcaps.layers.units import LayerUnits
-from tfcaps.ops import SQUASHES, Tensor, check_squash
+from tfcaps.ops import SQUASHES, Tensor, check_one_of
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -36,7 +36,7 @@ class Squash(Configured, keras.layers.Layer):
     """
 
     def __init__(self, squash: str = "hinton", **kwargs: Any):
-        check_squash(squash)
+        check_one_of(SQUASHES, squash=squash)
         super().__init__(**kwargs)
         self.squash = squash
 

@@ -10,9 +10,8 @@ from tfcaps.models.building_blocks import (
     capsule_network,
     check_input_shape,
 )
-from tfcaps.ops import Tensor
+from tfcaps.ops import Tensor, check_one_of
 
-_VARIANTS = ("corrected", "rem")
 _TYPES = 32
 _DIMS = (4, 8, 8, 8)
 _CLASS_DIM = 32
@@ -53,11 +52,7 @@ def deepcaps(
     References:
         - Rajasegaran et al., 2019, https://arxiv.org/abs/1904.09546
     """
-    if variant not in _VARIANTS:
-        raise ValueError(
-            f"`variant` must be one of {_VARIANTS}. Received: "
-            f"variant={variant!r}."
-        )
+    check_one_of(("corrected", "rem"), variant=variant)
     check_input_shape(input_shape, (1, 1), "")
     is_rem = variant == "rem"
     images = keras.Input(input_shape, name="images")

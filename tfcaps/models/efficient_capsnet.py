@@ -12,7 +12,7 @@ from tfcaps.models.building_blocks import (
     check_input_shape,
     hidden_routing,
 )
-from tfcaps.ops import Tensor
+from tfcaps.ops import Tensor, check_one_of
 
 
 class _Variant(NamedTuple):
@@ -57,11 +57,7 @@ def efficient_capsnet(
     References:
         - Mazzia, Salvetti, Chiaberge, 2021, https://arxiv.org/abs/2101.12491
     """
-    if variant not in _VARIANTS:
-        raise ValueError(
-            f"`variant` must be one of {tuple(_VARIANTS)}. Received: "
-            f"variant={variant!r}."
-        )
+    check_one_of(_VARIANTS, variant=variant)
     form = _VARIANTS[variant]
     images = keras.Input(input_shape, name="images")
     smallest = (form.smallest, form.smallest)
