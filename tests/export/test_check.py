@@ -99,7 +99,7 @@ def change_weights(change, folder):
         (partial(change_weights, lambda v: v + 0.01), "an answer differs by 0"),
         (
             partial(change_weights, lambda v: np.nan * v),
-            "an answer differs by nan",
+            "returns what is not a number",
         ),
     ],
     ids=["half of the weights", "no weights", "other weights", "no numbers"],
