@@ -123,11 +123,7 @@ class Decoder(Configured, keras.layers.Layer):
         return self.decode(inputs, mask)
 
     def decode(self, poses: Tensor, mask: Tensor) -> Tensor:
-        """Reconstructs from the poses `[b, j, d]` that `mask` `[b, j]` selects.
-
-        Returns:
-            Images `[b, *image_shape]`.
-        """
+        """Returns images of poses `[b, j, d]` that `mask` `[b, j]` selects."""
         masked = poses * ops.expand_dims(mask, -1)
         if self.class_independent:
             vectors = ops.sum(masked, axis=1)
@@ -146,13 +142,9 @@ class Decoder(Configured, keras.layers.Layer):
     def perturbed(self, poses: Tensor, offsets: Any) -> Any:
         """Decodes a sample with one component of its longest pose moved.
 
-        Args:
-            poses: Class poses `[j, d]`.
-            offsets: Numbers `[n]` that are added to a component.
-
-        Returns:
-            Images `[d, n, *image_shape]`: what a component stands for (Sabour,
-            Frosst, Hinton, 2017, figure 4).
+        Offsets `[n]` are added to each component of poses `[j, d]`. The images
+        `[d, n, *image_shape]` show what a component stands for (Sabour, Frosst,
+        Hinton, 2017, figure 4).
         """
         poses = ops.convert_to_numpy(poses)
         classes, dim = poses.shape

@@ -23,12 +23,9 @@ from tfcaps.routing.loop import scan
 
 
 def weighted_sum(couplings: Tensor, poses: Tensor, maps: Tensor) -> Tensor:
-    """Contracts couplings `[b, i, j]` over children to `[b, j, d]`.
+    """Contracts couplings `[b, p * t, j]` over children to `[b, j, d]`.
 
-    Args:
-        couplings: Couplings of positions and types, `i = p * t`.
-        poses: Child poses `[b, p, t, k]`.
-        maps: Maps `[t, j, k, d]`, shared by all positions.
+    These have poses `[b, p, t, k]`, and maps `[t, j, k, d]` of their types.
     """
     _, positions, types, components = poses.shape
     parents = maps.shape[1]

@@ -180,8 +180,7 @@ def _squared_lengths(poses: Tensor, maps: Tensor) -> Tensor:
     """Returns the squared length `[b, i, j]` of each vote, `u W Wᵀ uᵀ`.
 
     With no more components than parents it is one product of `uᵀ u` and `W Wᵀ`,
-    each taken as a vector: `u W Wᵀ` of all parents would be larger, and turned
-    for its gradient.
+    each taken as a vector, which is smaller than `u W Wᵀ` of all parents.
     """
     _, positions, types, components = poses.shape
     parents = maps.shape[1]

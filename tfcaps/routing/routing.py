@@ -19,33 +19,20 @@ _RENAMED = {"levels_mode": "mode"}
 
 
 class Routed(NamedTuple):
-    """The result of a routing, in float32, or float64 for such votes.
+    """The result of a routing, in float32, or float64 for such votes."""
 
-    Attributes:
-        poses: Parent poses `[b, j, d]`.
-        activations: Parent activations `[b, j]`, in [0, 1].
-        couplings: The couplings `[b, i, j]` from which the poses were made.
-    """
-
-    poses: Tensor
-    activations: Tensor
-    couplings: Tensor
+    poses: Tensor  # of parents, [b, j, d]
+    activations: Tensor  # of parents, [b, j], in [0, 1]
+    couplings: Tensor  # from which the poses were made, [b, i, j]
 
 
 class Weight(NamedTuple):
-    """A weight that a layer keeps for its routing.
-
-    Attributes:
-        shape: Its shape.
-        initializer: A `keras.initializers.Initializer` or its name.
-        trainable: Whether the optimiser moves it.
-        per_child: Whether its first axis is that of the children.
-    """
+    """A weight that a layer keeps for its routing."""
 
     shape: tuple[int, ...]
-    initializer: Any
+    initializer: Any  # or its name
     trainable: bool = True
-    per_child: bool = False
+    per_child: bool = False  # whether its first axis is that of the children
 
 
 class Kind(NamedTuple):
@@ -186,11 +173,7 @@ class Routing(abc.ABC):
 
     @property
     def differentiates_loop(self) -> bool:
-        """True if gradients go through a loop of iterations.
-
-        XLA can only compute them by computing the iterations twice, which is
-        done where votes are held (`vote_free` is not set).
-        """
+        """True if gradients go through a loop of iterations."""
         through = getattr(self, "gradient", "last") == "full"
         return through and getattr(self, "iterations", 1) > 1
 
@@ -198,9 +181,7 @@ class Routing(abc.ABC):
     def vote_passes(self) -> int:
         """The number of times that all votes are summed, compared or measured.
 
-        `tfcaps.rem.multiply_adds` counts a multiply-add for each component of
-        each vote in each pass. By default a sum in each iteration, and an
-        agreement between two.
+        By default a sum in each iteration, and an agreement between two.
         """
         return 2 * int(getattr(self, "iterations", 1)) - 1
 
