@@ -319,9 +319,9 @@ def check_called_once(model: keras.Model, layer: Any) -> None:
 def routing_of(layer: Any) -> Any:
     """Returns what couples children with parents: the layer's routing, or it.
 
-    A layer that couples them itself, as `tfcaps.parts.ConstellationCaps`, has
-    `tree_threshold`, `levels`, `mode` and `rounded` of `tfcaps.routing.Routing`,
-    and returns couplings last if it is called with `return_couplings`.
+    A layer that couples them itself, as `ConstellationCaps`, has
+    `tree_threshold`, `levels`, `mode` and `rounded` of `Routing`, and returns
+    couplings last if it is called with `return_couplings`.
     """
     return getattr(layer, "routing", layer)
 
