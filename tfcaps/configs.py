@@ -36,7 +36,7 @@ class Configured:
     def from_config(cls, config: dict[str, Any]) -> Any:
         """Makes an object from a config, of this or an earlier version."""
         base: Any = super()
-        taken = inspect.signature(cls).parameters
+        taken = inspect.signature(cls.__init__).parameters
         gone = {k: v for k, v in cls.gone.items() if k not in taken}
         return base.from_config(
             {

@@ -91,7 +91,7 @@ class PrimaryCaps(FeatureMapLayer):
 
     def _make_conv(self) -> keras.layers.Layer:
         kind, first = keras.layers.Conv2D, "kernel_initializer"
-        channels = (self.num_types * self.dim,)
+        channels: tuple[int, ...] = (self.num_types * self.dim,)
         if self.depthwise:
             kind, first = keras.layers.DepthwiseConv2D, "depthwise_initializer"
             channels = ()
