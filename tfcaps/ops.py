@@ -207,6 +207,23 @@ def clear_targets(targets: Tensor, num_classes: int) -> Tensor:
     return ops.where(is_one, of_largest, targets)
 
 
+def check_axes(
+    layer: Any, input_shape: Any, what: str, *axes: str, known: bool = False
+) -> None:
+    """Raises `ValueError` unless an input has such axes, and known sizes."""
+    shape = tuple(input_shape)
+    if len(shape) != len(axes) or (known and None in shape[1:]):
+        rest = ", all known but the batch" if known else ""
+        raise ValueError(
+            f"{type(layer).__name__} takes {what} [{', '.join(axes)}]{rest}. "
+            f"Received: input_shape={shape}."
+        )
+
+
+# The axes of maps of capsules.
+MAP = ("batch", "rows", "columns", "types", "components")
+
+
 def check_prediction(prediction: Tensor, *axes: str, loss: str) -> None:
     """Raises `ValueError` unless a loss gets a prediction of such axes."""
     shape = tuple(prediction.shape)

@@ -8,7 +8,7 @@ from keras import ops
 
 from tfcaps.layers.primary_caps import PrimaryCaps
 from tfcaps.layers.units import LayerUnits, channels_read
-from tfcaps.ops import Tensor
+from tfcaps.ops import MAP, Tensor, check_axes
 
 
 def capsule_glorot(shape: Any, dtype: Any = None) -> Tensor:
@@ -62,11 +62,7 @@ class CapsuleConv2D(PrimaryCaps):
         super().__init__(*sizes, use_bias=use_bias, **kwargs)
 
     def build(self, input_shape: Any) -> None:
-        if len(input_shape) != 5:
-            raise ValueError(
-                "CapsuleConv2D takes capsules [batch, rows, columns, types, "
-                f"components]. Received: input_shape={tuple(input_shape)}."
-            )
+        check_axes(self, input_shape, "capsules", *MAP)
         super().build(_merged(input_shape))
 
     def call(self, inputs: Tensor) -> Tensor:

@@ -8,7 +8,14 @@ from keras import ops
 
 from tfcaps.configs import Configured
 from tfcaps.layers import decoder_networks
-from tfcaps.ops import Tensor, class_targets, clear_targets, is_integer, length
+from tfcaps.ops import (
+    Tensor,
+    check_axes,
+    class_targets,
+    clear_targets,
+    is_integer,
+    length,
+)
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -93,11 +100,8 @@ class Decoder(Configured, keras.layers.Layer):
             network.trainable = False
 
     def build(self, input_shape: Any) -> None:
-        if len(input_shape) != 3 or None in input_shape[1:]:
-            raise ValueError(
-                "Decoder takes class poses [batch, classes, components]. "
-                f"Received: input_shape={tuple(input_shape)}."
-            )
+        axes = ("batch", "classes", "components")
+        check_axes(self, input_shape, "class poses", *axes, known=True)
         if not self.network.built:
             [(_, (_, features))] = self.inner_layers(input_shape)
             self.network.build((None, features))

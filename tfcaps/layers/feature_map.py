@@ -48,15 +48,6 @@ class FeatureMapLayer(Configured, keras.layers.Layer):
             "name": name,
         }
 
-    def check_map(self, input_shape: Any) -> None:
-        """Raises `ValueError` unless the input is a map."""
-        if len(input_shape) != 4:
-            raise ValueError(
-                f"{type(self).__name__} takes a feature map [batch, rows, "
-                "columns, channels]. Received: input_shape="
-                f"{tuple(input_shape)}."
-            )
-
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if (maker := _with_channels_first(inputs)) is not None:
             raise ValueError(

@@ -14,7 +14,13 @@ from tfcaps.layers.units import (
     constants_of,
     count_as,
 )
-from tfcaps.ops import SQUASHES, Tensor, check_one_of, check_positive
+from tfcaps.ops import (
+    SQUASHES,
+    Tensor,
+    check_axes,
+    check_one_of,
+    check_positive,
+)
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -106,7 +112,8 @@ class PrimaryCaps(FeatureMapLayer):
         )
 
     def build(self, input_shape: Any) -> None:
-        self.check_map(input_shape)
+        axes = ("batch", "rows", "columns", "channels")
+        check_axes(self, input_shape, "a feature map", *axes)
         channels = self.num_types * self.dim
         if self.depthwise and input_shape[-1] != channels:
             raise ValueError(

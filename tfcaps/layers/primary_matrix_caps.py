@@ -13,7 +13,7 @@ from tfcaps.layers.units import (
     constants_of,
     count_as,
 )
-from tfcaps.ops import Tensor, check_positive
+from tfcaps.ops import Tensor, check_axes, check_positive
 
 # The bias of an activation that is 0 whatever the image, even in float64.
 _NEVER = -1e4
@@ -74,7 +74,8 @@ class PrimaryMatrixCaps(FeatureMapLayer):
         )
 
     def build(self, input_shape: Any) -> None:
-        self.check_map(input_shape)
+        axes = ("batch", "rows", "columns", "channels")
+        check_axes(self, input_shape, "a feature map", *axes)
         self.pose_conv.build(input_shape)
         self.activation_conv.build(input_shape)
 
