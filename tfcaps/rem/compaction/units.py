@@ -59,8 +59,10 @@ class UnitCall(NamedTuple):
         What the others are in every image becomes a part of biases.
         """
         layer = self.layer
-        if not isinstance(layer, keras.Layer):
-            return layer, []  # an operation without weights
+        if not isinstance(layer, keras.Layer) or (
+            self.units is None and not layer.variables
+        ):
+            return layer, []  # Keras refuses to make a `Lambda` again
         config = layer.get_config()
         arrays = {id(v): array_of(v) for v in layer.weights}
         if self.units is not None:
