@@ -18,7 +18,7 @@ from tests.tolerance import SUMS, assert_all_close
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, Length
 from tfcaps.ops import quantize
-from tfcaps.rem.parse.parse_tree import parse_tree
+from tfcaps.rem.parse.parse_tree import traced_back
 
 IMAGES = np.random.default_rng(3).random((13, 8, 8, 1), dtype=np.float32)
 
@@ -183,7 +183,6 @@ def test_mistakes_are_named(images, trees):
 # Three leaves, two hidden capsules, two classes.
 BELOW = [[0.9, 0.1], [0.5, 0.5], [0.4, 0.6]]
 ABOVE = [[0.8, 0.2], [0.3, 0.7]]
-ACTIVATIONS = [[0.1, 0.2, 0.3], [0.4, 0.5], [0.6, 0.7]]
 
 
 @pytest.fixture(scope="module")
@@ -241,7 +240,8 @@ EVERY += [(1, i, j) for i in range(3) for j in range(2)]
 def test_classes_are_traced_back_to_leaves(couplings, roots, threshold, edges):
     sizes = [len(c) for c in couplings] + [len(couplings[-1][0])]
     activations = [np.ones(size) for size in sizes]
-    tree = parse_tree(activations, couplings, roots, threshold)
+    least = [threshold or 1 / len(c[0]) for c in couplings]
+    tree = traced_back(activations, couplings, roots, least)
     assert tree.edges == [(*e, couplings[e[0]][e[1]][e[2]]) for e in edges]
     assert tree.roots == tuple(sorted(roots))
     for layer, reached in enumerate(tree.reached[:-1]):
@@ -250,14 +250,10 @@ def test_classes_are_traced_back_to_leaves(couplings, roots, threshold, edges):
     assert {*np.flatnonzero(tree.reached[-1])} == {*roots}
 
 
-def test_shapes_that_do_not_fit_are_errors():
-    with pytest.raises(ValueError, match=r"couplings of shapes \[\(2, 2\)\]"):
-        parse_tree([[1, 1, 1], [1, 1]], [ABOVE], [0])
-    with pytest.raises(ValueError, match="couplings of shapes"):
-        parse_tree([[1, 1]], [], [0])
-    for roots in ([], [2], [-1]):
-        with pytest.raises(ValueError, match="classes from 0 to 1"):
-            parse_tree(ACTIVATIONS, [BELOW, ABOVE], roots)
+@pytest.mark.parametrize("roots", [[], [3], [-1]])
+def test_roots_that_are_no_classes_are_errors(found, roots):
+    with pytest.raises(ValueError, match="classes from 0 to 2"):
+        found.parse_tree(roots)
 
 
 def test_trees_of_several_images_are_those_of_their_means(deep):
@@ -266,10 +262,11 @@ def test_trees_of_several_images_are_those_of_their_means(deep):
     trees = rem.trees(deep, images, batch_size=4)
     own = np.argmax(deep(images), axis=-1) == trees.predicted[0]
     for some, roots in ((own, None), (own, [2]), (own | True, range(3))):
-        expected = parse_tree(
+        expected = traced_back(
             [a[some].mean(axis=0) for a in activations],
             [c[some].mean(axis=0) for c in couplings],
             [trees.predicted[0]] if roots is None else roots,
+            [1 / 3, 1 / 3],
         )
         assert_same(trees[some].parse_tree(roots), expected)
         assert expected.edges

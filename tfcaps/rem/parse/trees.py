@@ -30,7 +30,7 @@ from tfcaps.rem.parse.couplings import (
     with_couplings,
 )
 from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
-from tfcaps.rem.parse.parse_tree import ParseTree, parse_tree
+from tfcaps.rem.parse.parse_tree import ParseTree, traced_back
 from tfcaps.rem.parse.receptive_fields import ReceptiveFields, receptive_fields
 
 Array = NDArray[Any]
@@ -244,11 +244,23 @@ class Trees:
     def parse_tree(self, roots: Iterable[int] | None = None) -> ParseTree:
         """Traces classes back to the capsules that they are made of.
 
-        Where there are several images, activations and couplings are their
-        means. Of one image: `trees[k : k + 1].parse_tree()`.
+        From the classes in `roots` down, a link is followed to each child
+        whose coupling exceeds the threshold, and which is itself a parent of
+        at least one such link, or in the first layer. Where there are several
+        images, activations and couplings are their means. Of one image:
+        `trees[k : k + 1].parse_tree()`.
 
         Args:
             roots: Classes to trace back. Defaults to those that are predicted.
+
+        Raises:
+            ValueError: If there is no image, there are no couplings with all
+                classes, or a root is no class.
+
+        References:
+            - "Capsule Networks Do Not Need to Model Everything", section 3.2
+            - Mitterreiter, Koch, Giesen, Laue, 2023, "Why capsule neural
+              networks do not scale"
         """
         if not len(self) or not self.couplings.shape[2]:
             raise ValueError(
@@ -264,7 +276,8 @@ class Trees:
             lambda array: array.mean(axis=0, dtype="float64"),
             ([*activations, self.lengths], [*couplings]),
         )
-        return parse_tree(of_layers, between, roots, self.thresholds or None)
+        least = self.thresholds or [1 / c.shape[-1] for c in between]
+        return traced_back(of_layers, between, roots, least)
 
 
 def trees(
