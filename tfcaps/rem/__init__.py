@@ -36,11 +36,11 @@ from tfcaps.rem.parse.receptive_fields import receptive_fields
 from tfcaps.rem.parse.records import tree_records
 from tfcaps.rem.parse.trees import Trees, trees
 from tfcaps.rem.pruning.iterative import prune_iteratively
-from tfcaps.rem.pruning.keep_zeros import keep_zeros
 from tfcaps.rem.pruning.masks import sparsity
 from tfcaps.rem.pruning.prune import Prune
 from tfcaps.rem.pruning.pruning import (
     UpdatePruningStep,
+    keep_zeros,
     prune_low_magnitude,
     strip_pruning,
 )

@@ -182,15 +182,10 @@ def draw_lines(
 
 
 def class_labels(
-    names: Sequence[str] | None,
-    count: int,
-    *,
-    word: str = "",
-    name: str = "class_names",
+    names: Sequence[str] | None, count: int, **more: str
 ) -> list[str]:
-    """Returns the names of classes as they are drawn, see `names_of`."""
-    labels = names_of(names, count, word=word, argument=name)
-    return [drawable(label) for label in labels]
+    """Returns names of classes or types as they are drawn, see `names_of`."""
+    return [drawable(label) for label in names_of(names, count, **more)]
 
 
 def in_lines(name: str) -> str:

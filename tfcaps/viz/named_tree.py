@@ -74,7 +74,10 @@ def named_tree(
     lengths, predicted = explained.lengths[number], int(tree.predicted[0])
     classes = class_labels(explained.class_names, lengths.shape[1])
     types = class_labels(
-        explained.type_names, tree.num_types, word="type ", name="type_names"
+        explained.type_names,
+        tree.num_types,
+        word="type ",
+        argument="type_names",
     )
     plans, parts = explained.blueprints, _known(explained.parts)
     plan = None if plans is None else _known(plans[predicted])

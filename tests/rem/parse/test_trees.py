@@ -73,6 +73,10 @@ def test_some_of_the_images_can_be_taken(found):
     strength = (found.towards * found.activations)[5]
     children = sorted(found.in_tree[5].nonzero()[0], key=lambda i: -strength[i])
     assert some.strongest(1).tolist() == children
+    active = np.array([[1.0, 0.11, *[0.1] * 6], [0.0] * 8])
+    some = dataclasses.replace(some, activations=active)
+    expected = [[True, True, *[False] * 6], [False] * 8]
+    np.testing.assert_array_equal(some.active, expected)
     np.testing.assert_array_equal(some.couplings, found.couplings[[2, 5]])
     np.testing.assert_array_equal(found[1:].leaves, found.leaves[1:])
 
@@ -134,45 +138,37 @@ def trees(images):
     return rem.trees(tiny_capsnet(), images[..., :1])
 
 
-@pytest.mark.parametrize("window", [1, 5, 11, None])
-def test_they_are_windows_around_leaves(images, trees, window):
-    found = rem.part_pictures(images, trees, window, count=3)
-    size = window or 3  # a third of the side
-    half = size // 2
+def test_they_are_windows_around_leaves(images, trees):
+    found = rem.part_pictures(images, trees)
     assert found.dtype == np.float32
-    assert found.shape == (2, 3, size, size, 2)
-    edges = [(0, 0), (size, size), (size, size), (0, 0)]
+    assert found.shape == (2, 4, 3, 3, 2)  # a third of the side
+    edges = [(0, 0), (3, 3), (3, 3), (0, 0)]
     padded = np.pad(images, edges, constant_values=np.nan)
     for kind, windows in enumerate(found):
         leaves = np.argwhere(trees.in_tree & (trees.types == kind))
         own = [
-            padded[n, y : y + size, x : x + size]
+            padded[n, y : y + 3, x : x + 3]
             for n, i in leaves
-            for y, x in [np.rint(trees.places[n, i]).astype(int) + size - half]
+            for y, x in [np.rint(trees.places[n, i]).astype(int) + 2]
         ]
         chosen = [
             next(k for k, w in enumerate(own) if np.array_equal(w, one, True))
             for one in windows
         ]
         # Of each image one, before an image gives two.
-        assert len({leaves[k][0] for k in chosen}) == 3
-    again = rem.part_pictures(images, trees, window, count=3)
+        assert len({leaves[k][0] for k in chosen}) == 4
+    again = rem.part_pictures(images, trees)
     np.testing.assert_array_equal(found, again)
 
 
 def test_a_type_in_no_tree_is_not_known(images, trees):
     only = trees.in_tree & (trees.types == 0)
-    some = dataclasses.replace(trees, in_tree=only)
-    found = rem.part_pictures(images, some, 1, count=50)
+    found = rem.part_pictures(images, dataclasses.replace(trees, in_tree=only))
     assert np.isnan(found[1]).all()
-    assert np.isfinite(found[0]).sum() == 2 * only.sum() < found[0].size
+    assert np.isfinite(found[0, :, 1, 1]).all()
 
 
 def test_mistakes_are_named(images, trees):
-    with pytest.raises(ValueError, match="`window` must be odd"):
-        rem.part_pictures(images, trees, 4)
-    with pytest.raises(ValueError, match="`count`"):
-        rem.part_pictures(images, trees, count=0)
     with pytest.raises(ValueError, match="one tree for each image"):
         rem.part_pictures(images[:2], trees)
     nowhere = dataclasses.replace(trees, places=np.full((6, 8, 2), np.nan))

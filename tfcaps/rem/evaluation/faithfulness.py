@@ -77,9 +77,8 @@ class Faithfulness(Result):
             `answer_changes` for whether the tree decides.
         sufficiency: Share of images that keep their answer when all but the
             tree is silenced.
-        sufficiency_random: The same with as many random children.
-        sufficiency_longest: The same with as many children as the tree has, the
-            most active ones, whatever they are coupled with.
+        sufficiency_random, sufficiency_longest: The same with as many random
+            children, and with as many of the most active ones.
         size: Mean share of the children that are in the tree.
         empty_trees: Share of images whose tree has no child.
         class_share: Share of the variance over images of the couplings with the
@@ -123,12 +122,10 @@ class Faithfulness(Result):
 
     @property
     def empty(self) -> bool | None:
-        """Whether the network does without its trees.
+        """Whether the network does without its trees, see `doubt`.
 
-        Without them less than half as many answers change as by chance; or, at
-        mean poses, the necessity is below a half; or it is hardly more than
-        without as many random children or other active ones. `None` where
-        nearly all images have the same answer, so that it hardly could change.
+        `None` where nearly all images have the same answer, so that it hardly
+        could change.
         """
         if self.answer_changes_chance < LEAST_CHANCE:
             return None
@@ -138,7 +135,9 @@ class Faithfulness(Result):
     def doubt(self) -> tuple[str, str] | None:
         """Why the trees are not used: a replacement, and what counts as much.
 
-        The latter is `""` where most answers stay. `None` if they are used.
+        The latter is `""` where less than half as many answers change as by
+        chance, or at mean poses the necessity is below a half; else the other
+        children without which it is hardly less. `None` if they are used.
         """
         for name, (_, share, least) in self.judged.items():
             if share < least:
@@ -203,8 +202,8 @@ def faithfulness(
 
     The four shifts, whose border pixels are repeated, are those of at most 256
     images; random and active children are silenced in at most 400. The images
-    stay in memory, and so do the inputs of the routed layers, `4 * i * k` bytes
-    for each image. All that is random is drawn the same in each call.
+    and the inputs of the routed layers stay in memory. All that is random is
+    drawn the same in each call.
 
     Args:
         model: As in `trees`.
@@ -221,8 +220,7 @@ def faithfulness(
         verbose: 0 or 1. Show progress bars. Defaults to `0`.
 
     Raises:
-        ValueError: As in `trees`, if a number is below 1, or there is not one
-            tree for each image.
+        ValueError: As in `trees`, or if an argument does not fit.
 
     References:
         - DeYoung et al., 2020, https://arxiv.org/abs/1911.03429 (sufficiency,
@@ -293,10 +291,9 @@ def tree_stability(
     inside: Array,
     batch_size: int = 256,
 ) -> float:
-    """Returns how like trees are to those of images shifted by a pixel.
+    """Returns the mean Jaccard index of trees and those of shifted images.
 
-    It is the mean Jaccard index over four shifts. Children of the images
-    `[n, h, w, c]` that are `inside` their trees are bool `[n, i]`.
+    Four shifts are by a pixel. Children `inside` the trees are bool `[n, i]`.
     """
     rows, columns = images.shape[1:3]
     padded = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)), "edge")
@@ -314,8 +311,6 @@ def tree_lengths(
 ) -> NDArray[np.float32]:
     """Returns the lengths of all classes when parts of a network are silenced.
 
-    Children that are silenced have pose and activation 0.
-
     Args:
         model: As in `trees`.
         images: Its input `[n, ...]`.
@@ -323,7 +318,7 @@ def tree_lengths(
 
     Returns:
         Array `[n, 3, j]`, float32: the lengths as they are, those with the tree
-        silenced, and those with all but the tree silenced.
+        silenced, at pose and activation 0, and those with all else silenced.
 
     Raises:
         ValueError: If there is not one tree for each image, or as in `trees`.

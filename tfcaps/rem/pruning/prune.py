@@ -1,6 +1,6 @@
 """Pruning as one callback of `fit`."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -21,19 +21,16 @@ _LOOK_AT = {"snip": "training", "iterative": "validation"}
 _UPDATES = 100
 
 
-class PolynomialDecay:
+class PolynomialDecay(NamedTuple):
     """tfmot's schedule from a sparsity of 0, without tfmot.
 
-    Args:
-        final: Float. The sparsity at its end.
-        begin: Int. The step at which it begins.
-        end: Int. The step at which it ends.
-        every: Int. Steps between two changes.
+    It goes from the step `begin` to the step `end`, and changes `every` steps.
     """
 
-    def __init__(self, final: float, begin: int, end: int, every: int = 1):
-        self.final_sparsity = final
-        self.begin, self.end, self.every = begin, end, every
+    final_sparsity: float
+    begin: int
+    end: int
+    every: int = 1
 
     @classmethod
     def of_share(
@@ -127,20 +124,17 @@ class Prune(UpdatePruningStep):
                 f"one first. Received: begin={begin}, end={end}."
             )
         if (data is None) == (strategy in _LOOK_AT):
-            kind = _LOOK_AT.get(strategy)
             raise ValueError(
-                f"Strategy {strategy!r} looks at no images; leave out `data`."
-                if kind is None
-                else f"Strategy {strategy!r} needs {kind} images and labels: "
-                "give them as `data`."
+                f"Strategy {strategy!r} needs {_LOOK_AT[strategy]} images and "
+                "labels: give them as `data`."
+                if strategy in _LOOK_AT
+                else f"Strategy {strategy!r} looks at no images; leave out "
+                "`data`."
             )
         # The last one is what `prune_low_magnitude` asks a schedule for.
         self.sparsity = self.final_sparsity = sparsity
-        self.strategy = strategy
-        self.begin = begin
-        self.end = end
-        self.data = data
-        self.settings = settings
+        self.strategy, self.data, self.settings = strategy, data, settings
+        self.begin, self.end = begin, end
         self._pruning: Any = None
 
     def set_model(self, model: keras.Model) -> None:
@@ -158,15 +152,17 @@ class Prune(UpdatePruningStep):
 
     def on_epoch_begin(self, epoch: int = -1, logs: Any = None) -> None:
         super().on_epoch_begin(epoch, logs)
-        epochs, steps = self.params["epochs"], self.params.get("steps")
-        unit = 1
+        steps, unit = self.params.get("steps"), 1
         if steps is not None:
             unit = max(round(steps / self._batches_per_step), 1)
         if self._decay is None:
             # The step of the optimiser before the first one of the training.
             self._before = self._first_step - 1 - epoch * unit
             self._decay = PolynomialDecay.of_share(
-                self.sparsity, self.begin, self.end, epochs * unit
+                self.sparsity,
+                self.begin,
+                self.end,
+                self.params["epochs"] * unit,
             )
         self._epoch = epoch + 1 if steps is None else None
 
