@@ -166,13 +166,9 @@ def explain(
             f"{len(images)} images and {len(labels)} labels."
         )
     shifts, fields = blueprints(model), receptive_fields(model)
+    names: Any = {"class_names": class_names, "type_names": type_names}
     records = tree_records(
-        trees,
-        fields,
-        class_names=class_names,
-        type_names=type_names,
-        blueprints=shifts,
-        sizes=sizes,
+        trees, fields, blueprints=shifts, sizes=sizes, **names
     )
     layer = last_routed_layer(model)
     if hasattr(layer, "stated"):  # the evidence of a sum over leaves
@@ -190,7 +186,6 @@ def explain(
         fields,
         shifts,
         None if parts is None else np.asarray(parts),
-        class_names,
-        type_names,
-        None if labels is None else [*labels],
+        labels=None if labels is None else [*labels],
+        **names,
     )

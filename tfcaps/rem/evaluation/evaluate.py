@@ -395,6 +395,7 @@ class Evaluator:
             by_offset = float(np.mean(bits))
             by_slot = float(np.mean(slots.entropy_bits))
         votes, t_scores = sums["votes"] > 0, sums["t_scores"] / known
+        coupled = dict(zip(self._plain.layers, sums["coupled"], strict=True))
         nonzero, total = count_parameters(self.model.weights)
         try:
             products: int | None = multiply_adds(self.model).total
@@ -414,10 +415,8 @@ class Evaluator:
             voting_children=int(np.sum(votes)),
             zero_layers=[
                 name
-                for name, coupled in zip(
-                    self._plain.layers, sums["coupled"], strict=True
-                )
-                if not coupled and name in self.levels_per_layer
+                for name in self.levels_per_layer
+                if not coupled.get(name, True)
             ],
             sparsity=sparsity(self.model),
             sparsity_paper=sparsity(self.model, scope="paper"),

@@ -56,13 +56,11 @@ LEAST_CHANCE = 0.1
 class Faithfulness(Result):
     """The result of `tfcaps.rem.faithfulness`: prints, and saves as JSON.
 
-    Measures are shares in [0, 1] if nothing else is said. A dict with the keys
-    `"zero"` and `"mean"` has a measure for each replacement of silenced
-    children: pose and activation 0, or their means over the images.
-
-    A measure `..._random` is the same without as many random children, out of
-    those that pruning has left an influence; `..._active` without as many
-    active children that are not in the tree, drawn at random, or all of them
+    Measures are shares in [0, 1]. A dict has one for each replacement of
+    silenced children: `"zero"`, pose and activation 0, or `"mean"`, their means
+    over the images. A measure `..._random` is the same without as many random
+    children, out of those that pruning has left an influence; `..._active`
+    without as many active children that are not in the tree, or all of them
     where there are fewer, see `Trees.active`.
 
     Attributes:
@@ -73,8 +71,7 @@ class Faithfulness(Result):
             that are named j.
         shorter: Share of images whose class is less than half as long when the
             tree is silenced, whether the answer changes or not.
-        necessity: Share of images of either kind. Mostly the latter: see
-            `answer_changes` for whether the tree decides.
+        necessity: Share of images of either kind, mostly of the latter.
         sufficiency: Share of images that keep their answer when all but the
             tree is silenced.
         sufficiency_random, sufficiency_longest: The same with as many random

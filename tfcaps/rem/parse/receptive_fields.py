@@ -36,15 +36,13 @@ class ReceptiveFields:
             have no positions.
         centres: Row and column of the middle of each field, `[h, w, 2]`,
             floats. Near a padded border it is that of the whole window, also
-            if that lies beyond the image. Rows depend on rows and columns on
-            columns, and both increase: where layers do not keep positions, or
-            are not known, the grid is spread evenly over the image.
+            if that lies beyond the image. Where layers do not keep positions,
+            or are not known, the grid is spread evenly over the image.
         boxes: First row and column, and those after the last, of what each
             child sees of the image, `[i, 4]`, ints. A child that sees nothing
             has a box without pixels.
-        unknown: Names of layers between the image and the children whose fields
-            are not known. They are taken to see all of their input, and then no
-            child has a place.
+        unknown: Names of layers whose fields are not known. They are taken to
+            see all of their input, and then no child has a place.
     """
 
     image_shape: tuple[int, int]
@@ -78,8 +76,7 @@ class ReceptiveFields:
     def regions(self) -> "ReceptiveFields":
         """What stands for the children in a picture: fields, or `cells`.
 
-        Cells do where there is a grid, and fields tell no place, because all
-        children see the same, or some the whole image.
+        Cells do where there is a grid, and fields are not local.
         """
         if self.is_local or self.unknown or min(self.grid[:2]) == 1:
             return self
@@ -89,8 +86,7 @@ class ReceptiveFields:
     def cells(self) -> "ReceptiveFields":
         """The same children, each with the cell of the image at its place.
 
-        The image is cut into as many equal cells as the grid has. They say
-        where children stand that all see the whole image, as on deep networks.
+        The image is cut into as many equal cells as the grid has.
         """
         places = np.moveaxis(np.indices(self.grid[:2]), 0, -1)
         edges = np.concatenate([places, places + 1], axis=-1)
@@ -110,11 +106,9 @@ def receptive_fields(model: keras.Model) -> ReceptiveFields:
     layer: windows (kernel, stride, dilation, padding) widen a field, branches
     that meet unite theirs, and layers that look at a whole map, such as `Dense`
     on a flattened one, `GroupNormalization` or a hidden `ClassCaps`, see all
-    that it has seen. A layer that is not known is taken to see all of its
-    input, see `ReceptiveFields.unknown`. No image is needed, and weights do not
-    matter: a field is all that can change a child in prediction. Routing widens
-    it where windows compete, as in `EMRouting`, once for each iteration after
-    the first.
+    that it has seen. Weights do not matter: a field is all that can change a
+    child in prediction. Routing widens it where windows compete, as in
+    `EMRouting`, once for each iteration after the first.
 
     Args:
         model: As in `capsule_outputs`, with images of a known size.

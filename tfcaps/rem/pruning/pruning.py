@@ -148,8 +148,7 @@ class UpdatePruningStep(keras.callbacks.Callback):
 
     Strategies that depend on the step do so before each batch, those that
     depend on the loss after each epoch. As in tfmot, the masks during batch `b`
-    (counted from 0) are those of the schedule's step `b + 1`; with
-    `steps_per_execution` all steps of one have those of the last. Steps are the
+    (counted from 0) are those of the schedule's step `b + 1`. Steps are the
     optimiser's, so a resumed run continues where it stopped. Adds `sparsity` to
     the logs of each epoch.
 
