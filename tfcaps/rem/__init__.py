@@ -9,7 +9,7 @@ from tfcaps.rem.evaluation.evaluate import evaluate
 from tfcaps.rem.evaluation.faithfulness import (
     Faithfulness as Faithfulness,
 )
-from tfcaps.rem.evaluation.faithfulness import faithfulness, tree_lengths
+from tfcaps.rem.evaluation.faithfulness import faithfulness
 from tfcaps.rem.evaluation.keypoints import Keypoints as Keypoints
 from tfcaps.rem.evaluation.keypoints import keypoints
 from tfcaps.rem.evaluation.levels import levels_curve, lowest_levels
@@ -82,7 +82,6 @@ __all__ = [
     "sensitivity_decay",
     "sparsity",
     "strip_pruning",
-    "tree_lengths",
     "tree_records",
     "trees",
 ]

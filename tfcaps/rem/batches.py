@@ -16,8 +16,8 @@ Array = NDArray[Any]
 # Outputs whose targets are the labels.
 _OF_LABELS = ("lengths", "couplings", "counterfactual")
 _INFINITE, _UNKNOWN = -1, -2  # what `tf.data.Dataset.cardinality` says
-# Numbers that the layers of a network make at most at once where it runs
-# eagerly, and all are kept until the last layer is done: 1 GB.
+# Numbers that the layers of a network make at most at once, as all are kept
+# until the last layer is done where it runs eagerly: 1 GB.
 _AT_ONCE = 2**28
 
 NO_SAMPLES = (
@@ -95,12 +95,17 @@ def labelled_batches(
 def predict(model: keras.Model, inputs: Any) -> Any:
     """Returns a model's outputs for one batch, as arrays.
 
-    A model that is not compiled runs eagerly on TensorFlow, where tracing takes
-    seconds for a large routing. Smaller batches of a compiled one are padded,
-    so that nothing is compiled anew.
+    It runs as many samples at once as there is room for.
     """
-    outputs = _predicted(model, inputs)
-    arrays = keras.tree.map_structure(keras.ops.convert_to_numpy, outputs)
+    count = len(keras.tree.flatten(inputs)[0])
+    step = max(1, _AT_ONCE // max(1, _numbers(model)))
+    parts = []
+    for start in range(0, max(count, 1), step):
+        some = operator.itemgetter(slice(start, start + step))
+        parts.append(_predicted(model, keras.tree.map_structure(some, inputs)))
+    arrays = keras.tree.map_structure(
+        lambda *x: np.concatenate([*map(keras.ops.convert_to_numpy, x)]), *parts
+    )
     check_finite(arrays, model)
     return arrays
 
@@ -108,13 +113,12 @@ def predict(model: keras.Model, inputs: Any) -> Any:
 def _predicted(model: keras.Model, inputs: Any) -> Any:
     strategy = getattr(model, "distribute_strategy", None)
     if keras.backend.backend() == "tensorflow" and not model.compiled:
-        return _in_parts(model, inputs, operator.call)
+        return model(inputs)  # tracing takes seconds for a large routing
     if strategy is not None and strategy.num_replicas_in_sync > 1:
         # `predict_on_batch` would give every replica the whole batch.
         return model.predict(inputs, verbose=0)
+    # A smaller batch is padded, so that nothing is compiled anew.
     count = len(keras.tree.flatten(inputs)[0])
-    if count > _at_once(model):
-        return _in_parts(model, inputs, _predicted)
     missing = max(getattr(model, "largest_batch", 0) - count, 0)
     model.largest_batch = count + missing
     if missing:
@@ -124,22 +128,6 @@ def _predicted(model: keras.Model, inputs: Any) -> Any:
         )
     outputs = model.predict_on_batch(inputs)
     return keras.tree.map_structure(lambda x: x[:count], outputs)
-
-
-def _in_parts(model: keras.Model, inputs: Any, run: Any) -> Any:
-    """Returns what `run` makes of inputs, as many at once as there is room."""
-    count, step = len(keras.tree.flatten(inputs)[0]), _at_once(model)
-    parts = []
-    for start in range(0, max(count, 1), step):
-        some = operator.itemgetter(slice(start, start + step))
-        parts.append(run(model, keras.tree.map_structure(some, inputs)))
-    return keras.tree.map_structure(
-        lambda *x: np.concatenate([*map(keras.ops.convert_to_numpy, x)]), *parts
-    )
-
-
-def _at_once(model: keras.Model) -> int:
-    return max(1, _AT_ONCE // max(1, _numbers(model)))
 
 
 def _numbers(model: keras.Model) -> int:

@@ -29,7 +29,7 @@ class Explanation:
         images: The images, `[n, h, w, c]`.
         trees: Their trees.
         lengths: Lengths of the classes, `[n, 3, j]`: as they are, without the
-            tree, and with the tree alone, see `tree_lengths`.
+            tree, and with the tree alone.
         records: Class, margin, leaves with places and boxes, and blueprint of
             each image as plain data, see `tree_records`.
         fields, blueprints, parts: What `receptive_fields`, `blueprints` and

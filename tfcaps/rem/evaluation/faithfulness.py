@@ -306,29 +306,18 @@ def tree_stability(
 def tree_lengths(
     model: keras.Model, images: ArrayLike, trees: Trees
 ) -> NDArray[np.float32]:
-    """Returns the lengths of all classes when parts of a network are silenced.
+    """Returns the lengths of all classes, `[n, 3, j]`.
 
-    Args:
-        model: As in `trees`.
-        images: Its input `[n, ...]`.
-        trees: What `tfcaps.rem.trees` returns for them.
-
-    Returns:
-        Array `[n, 3, j]`, float32: the lengths as they are, those with the tree
-        silenced, at pose and activation 0, and those with all else silenced.
-
-    Raises:
-        ValueError: If there is not one tree for each image, or as in `trees`.
+    They are those as they are, with the tree silenced, and with all else
+    silenced, at pose and activation 0.
     """
     images, every = trees.match(images), np.arange(len(trees))
     silencer = Silencer(model)
     silencer.take(images)
-    lengths = [
-        trees.lengths,
-        silencer.lengths(every, trees.in_tree),
-        silencer.lengths(every, ~trees.in_tree),
-    ]
-    return np.stack(lengths, axis=1)
+    alone = (
+        silencer.lengths(every, x) for x in (trees.in_tree, ~trees.in_tree)
+    )
+    return np.stack([trees.lengths, *alone], axis=1)
 
 
 def _evenly(count: int, most: int) -> Array:
