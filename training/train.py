@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import keras
-import numpy as np
 
 import tfcaps
 from cli import UserError, progress
@@ -140,19 +139,20 @@ def estimated(
     print(f"features of {len(labels):,} training images", flush=True)
     try:
         history = model.fit(
-            images, labels, verbose=progress() % 2, seed=config.seed
+            images,
+            labels,
+            verbose=progress() % 2,
+            seed=config.seed,
+            cache=folder.path / features.TRAIN,
         )
     except ValueError as error:
         raise UserError(f"{config.model} cannot be trained: {error}") from error
     for key, value in model.report.items():
         print(f"{key.replace('_', ' ')}: {value}")
-    if not cache:
-        none = data.train.take(np.zeros(0, int))
-        cache |= features.computed(
-            graphs.split(model, features.backbone_of(model))[0],
-            {"train": none, "validation": none, "test": data.test},
-            config.batch_size,
-        )
+    print(f"features of {len(data.test.labels):,} test images", flush=True)
+    path = folder.path / features.TEST
+    model.maps(data.test.images, path, verbose=progress() % 2)
+    cache |= features.kept(folder.path)
     cached = features.cache_features(model, data, config, cache)
     measure = Measure(name, cached.head, cached.data.test, 1, folder)
     measure.set_model(model)

@@ -152,12 +152,14 @@ class BodyPlanModel(keras.Model):
         }
         paths = {name: folder / f"{name}.npy" for name in outputs}
         count = len(images)
-        if not (folder / "complete").exists():
+        mark = folder / "images"  # how many of them are done
+        done = int(mark.read_text()) if mark.exists() else 0
+        if done < count:
             folder.mkdir(parents=True, exist_ok=True)
             made = {
                 name: np.lib.format.open_memmap(
                     paths[name],
-                    "w+",
+                    "r+" if done else "w+",
                     np.float16,
                     (count, *map(int, tensor.shape[1:])),
                 )
@@ -167,7 +169,7 @@ class BodyPlanModel(keras.Model):
                 # XLA takes longer to compile a backbone than to run it.
                 model.compile(jit_compile=False)
             bar = keras.utils.Progbar(count, verbose=int(verbose))
-            for start in range(0, count, size):
+            for start in range(done, count, size):
                 rows = slice(start, min(start + size, count))
                 some = np.asarray(images[rows], "float32")
                 made["local"][rows] = front.predict_on_batch(some)
@@ -177,8 +179,8 @@ class BodyPlanModel(keras.Model):
                     )
                 deep, middle = whole.predict_on_batch(some)
                 made["deep"][rows], made["middle"][rows] = deep, middle
-                bar.add(rows.stop - rows.start)
-            (folder / "complete").touch()
+                mark.write_text(str(rows.stop))
+                bar.update(rows.stop)
         maps = {name: np.load(path, "r") for name, path in paths.items()}
         if len(maps["local"]) != count:
             raise ValueError(
