@@ -302,7 +302,13 @@ def write_report(
         [
             viz.Section(
                 "All measures",
-                sentences=[(text, False) for text in results.sentences],
+                sentences=[
+                    (text, False)
+                    for text in (
+                        *summary.of_fit(model),
+                        *results.sentences,
+                    )
+                ],
                 texts={
                     TITLES[name]: "\n\n".join(
                         str(part) for part in (one, one.named_parts) if part

@@ -6,12 +6,21 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import keras
+import numpy as np
 
 import tfcaps
 from cli import UserError, progress
 from tfcaps import graphs, rem
 from tfcaps.parts import ConstellationModel
-from training import devices, features, models, networks, objectives, starting
+from training import (
+    devices,
+    features,
+    models,
+    networks,
+    objectives,
+    starting,
+    summary,
+)
 from training.batches import Batches, stream, training_batches
 from training.callbacks import (
     BackUp,
@@ -147,12 +156,18 @@ def estimated(
         )
     except ValueError as error:
         raise UserError(f"{config.model} cannot be trained: {error}") from error
-    for key, value in model.report.items():
-        print(f"{key.replace('_', ' ')}: {value}")
     print(f"features of {len(data.test.labels):,} test images", flush=True)
     path = folder.path / features.TEST
     model.maps(data.test.images, path, verbose=progress() % 2)
     cache |= features.kept(folder.path)
+    known, unseen = (
+        np.load(folder.path / place / "deep.npy", "r")
+        for place in (features.TRAIN, features.TEST)
+    )
+    model.report["linear_accuracy"] = tfcaps.parts.body_plan.linear_accuracy(
+        known, labels, unseen, data.test.labels, data.num_classes
+    )
+    print(*summary.of_fit(model), sep="\n", flush=True)
     cached = features.cache_features(model, data, config, cache)
     measure = Measure(name, cached.head, cached.data.test, 1, folder)
     measure.set_model(model)

@@ -20,7 +20,6 @@ Array = NDArray[Any]
 _MOST = 2500
 # Components of the two maps of windows by which types are told.
 _LOCAL = (96, 80)
-_STRENGTHS = (3.0, 10.0, 30.0, 100.0)  # of the evidence, of which one is chosen
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -41,7 +40,9 @@ class BodyPlanModel(keras.Model):
 
     Attributes:
         report: What `fit` chose and measured on training images, a dict; empty
-            before.
+            before. `form` says in words whether body plans fit, and how many:
+            `plans` is 0 if held-out images have their parts no nearer to where
+            a plan has them than to the middle of the others.
     """
 
     # Copies with other outputs are plain, see `tfcaps.graphs`.
@@ -267,28 +268,16 @@ class BodyPlanModel(keras.Model):
     def _estimate_evidence(
         self, look: Array, active: Array, labels: Array, held: Array
     ) -> None:
-        classes = self.output_shape[1]
-
-        def learnt(rows: Array, *strengths: float) -> list[body_plan.Evidence]:
-            return body_plan.evidence(
-                look[rows], active[rows], labels[rows], classes, strengths
-            )
-
-        def right(says: body_plan.Evidence, rows: Array) -> float:
-            told = says(look[rows], active[rows]).sum(axis=1) + says.bias
-            return float(np.mean(told.argmax(axis=-1) == labels[rows]))
-
-        tried = [right(says, held) for says in learnt(~held, *_STRENGTHS)]
-        strength = _STRENGTHS[int(np.argmax(tried))]
-        every = np.ones(len(labels), bool)
-        (says,) = learnt(every, strength)
+        says, strength, held_out = body_plan.best_evidence(
+            look, active, labels, self.output_shape[1], held
+        )
         parts = graphs.only_layer(self, WindowParts)
         parts.transformation.assign(says.kernel)
         parts.constants.assign(says.constants)
         graphs.only_layer(self, BodyPlanCaps).bias.assign(says.bias)
         self.report |= {
-            "accuracy": right(says, every),
-            "val_accuracy": max(tried),
+            "accuracy": says.accuracy(look, active, labels),
+            "val_accuracy": held_out,
             "strength": strength,
         }
 
@@ -310,9 +299,11 @@ class BodyPlanModel(keras.Model):
         }
         chosen = 1
         for count, plans in tried.items():
-            if plans.gains(tried[chosen]):
+            if plans.gains(tried[chosen].errors):
                 chosen = count
         plans = tried[chosen]
+        middle = body_plan.middle_errors(places, active, held, side)
+        fits = plans.gains(middle)
         # Those that are not needed are copies of the first.
         number = np.arange(layer.plans) % chosen
         layer.plan.assign(plans.places[number])
@@ -322,11 +313,13 @@ class BodyPlanModel(keras.Model):
         logs = body_plan.log_distance(mean, places[held], side)
         without = body_plan.weighted(logs, active[held])
         self.report |= {
-            "plans": chosen,
+            "plans": chosen if fits else 0,
             "plan_error": plans.error,
             "plan_errors": [each.error for each in tried.values()],
+            "error_amid_others": float(np.exp(middle.mean())),
             "error_without_plan": float(np.exp(without.mean())),
         }
+        self.report["form"] = _form(self.report)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "report": self.report}
@@ -338,6 +331,21 @@ class BodyPlanModel(keras.Model):
         model = super().from_config(config, custom_objects)
         model.report = report
         return model
+
+
+def _form(report: dict[str, Any]) -> str:
+    """Says which form a network took."""
+    number = ("no body plan", "one body plan", "two plans", "three plans")
+    count = report["plans"]
+    errors = (
+        f"a held-out image has a part {report['plan_error']:.1%} of its side "
+        f"from where a plan has it, {report['error_amid_others']:.1%} from the "
+        "middle of the others"
+    )
+    if count:
+        name = number[count] if count < len(number) else f"{count} plans"
+        return f"{name}: {errors}"
+    return f"{number[0]}, parts stand anywhere: {errors}"
 
 
 def _split(maps: Array, parts: WindowParts) -> list[Array]:
