@@ -36,10 +36,10 @@ def animals(count, seed):
     return images, labels, places, facing
 
 
-def backbone(side=SIDE):
+def backbone(side=SIDE, step=STEP):
     """Returns a network whose maps tell colours."""
     images = keras.Input((side, side, 3))
-    fine = keras.layers.AveragePooling2D(STEP // 2)(images)
+    fine = keras.layers.AveragePooling2D(step // 2)(images)
     wide = keras.layers.Conv2D(12, 1, activation="relu")(fine)
     deep = keras.layers.AveragePooling2D(2)(wide)
     model = keras.Model(images, deep)
@@ -123,6 +123,17 @@ def test_fit_finds_classes_parts_and_which_way_they_face(fitted):
     same = np.mean(np.sign(poses[:, 0, 3]) == facing)
     assert max(same, 1 - same) > 0.9
     assert np.abs(poses[:, 0, :2] - places.mean(axis=1)).mean() < 6
+    assert model.report["form"].startswith(("one body plan", "two plans"))
+
+
+def test_parts_that_stand_anywhere_have_no_plan(fitted, rng):
+    model, _ = fitted
+    places = rng.uniform(0, SIDE, (200, 4, 2))
+    active, held = np.ones((200, 4)), np.arange(200) % 4 == 0
+    copy = keras.models.clone_model(model)
+    copy._estimate_plans(places, active, np.ones(200), held, 0)
+    assert copy.report["plans"] == 0
+    assert copy.report["form"].startswith("no body plan")
 
 
 def test_a_tree_s_sum_is_the_answer_and_it_is_said(fitted):

@@ -327,7 +327,7 @@ class BodyPlanModel(keras.Model):
     @classmethod
     def from_config(cls, config: Any, custom_objects: Any = None) -> Any:
         config = dict(config)
-        report = config.pop("report", {})
+        report = dict(config.pop("report", {}))
         model = super().from_config(config, custom_objects)
         model.report = report
         return model
