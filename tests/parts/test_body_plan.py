@@ -6,10 +6,12 @@ import pytest
 
 import tfcaps
 from tests.tolerance import assert_close
+from tfcaps import graphs
 from tfcaps.models import body_plan_capsnet
 from tfcaps.models.windows import at_size, two_maps, windows_of
 from tfcaps.parts import body_plan
 from tfcaps.parts.body_plan_caps import frame_of
+from tfcaps.rem.evaluation.pixels import _KnownWindows
 
 SIDE, STEP = 80, 8
 # Where parts of an animal that faces right stand, and their colours.
@@ -156,6 +158,18 @@ def test_leaves_are_made_by_their_windows(fitted):
     assert min(found.local_truth.values()) > 0.9
     assert found.local
     assert found.prediction["grey"] > 0.3
+
+
+def test_windows_that_are_known_are_not_looked_at_again(fitted):
+    model, _ = fitted
+    layer = model.get_layer("backbone")
+    known = _KnownWindows(graphs.cut(model, layer)[0], layer)
+    images = animals(2, 5)[0]
+    assert_close(known(images), layer(images), atol=1e-5)
+    before = len(known._known)
+    images[0, :20, :20] = 0.5
+    assert_close(known(images), layer(images), atol=1e-5)
+    assert 0 < len(known._known) - before < 25
 
 
 def test_a_saved_network_and_an_exported_one_say_the_same(fitted, tmp_path):
