@@ -5,7 +5,8 @@ python -m examples.birds birds40.npz --cache CACHE --to results/birds
 trains `tfcaps.models.body_plan_capsnet` for each seed on the labels of classes
 alone, measures it on the test photos, and writes seeds.jsonl and table.md.
 Keypoints and boxes are read for measuring only. Features of photos are computed
-once, into the cache: what was stopped goes on from there.
+once, into the cache, and seeds that seeds.jsonl has are not measured again: what
+was stopped goes on from there.
 """
 
 import argparse
@@ -55,12 +56,17 @@ def run(options: argparse.Namespace) -> None:
 
     data = keypoint_photos.load(options.photos)
     options.to.mkdir(parents=True, exist_ok=True)
-    path, rows = options.to / "seeds.jsonl", []
+    path = options.to / "seeds.jsonl"
+    path.touch()
     for seed in options.seeds:
-        rows.append(measured(options, data, seed))
-        print(json.dumps(rows[-1]), flush=True)
-        lines = "".join(json.dumps(row) + "\n" for row in rows)
-        path.write_text(lines, "utf-8")
+        lines = path.read_text("utf-8").splitlines()
+        if seed in [json.loads(line)["seed"] for line in lines]:
+            print(f"{path} has seed {seed}", flush=True)
+        else:
+            lines.append(json.dumps(measured(options, data, seed)))
+            print(lines[-1], flush=True)
+            path.write_text("".join(f"{x}\n" for x in lines), "utf-8")
+        rows = [json.loads(line) for line in lines]
         write_tables(options.to / "table.md", *tables(rows))
 
 

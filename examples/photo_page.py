@@ -5,8 +5,9 @@ python -m examples.photo_page runs/cats --cache CACHE --to docs/guides
 draws photos that are taken at random into photos_trees.jpg: the leaves with
 their windows, and beside each photo the same one without these, with what the
 network says then. photos_types.jpg has crops of each type, the most active ones
-and random ones, of as many test photos as --samples says; photos_field.jpg what
-a place of the backbone's map sees, on the whole photo and in windows.
+and random ones, of all test photos, whose features the cache keeps;
+photos_field.jpg what a place of the backbone's map sees, on the whole photo and
+in windows.
 """
 
 import argparse
@@ -33,7 +34,6 @@ def make_parser() -> Parser:
     parser.add_argument("run", type=Path, metavar="RUN")
     parser.add_argument("--cache", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--to", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--samples", type=int, default=200)
     return parser
 
 
@@ -50,21 +50,20 @@ def run(options: argparse.Namespace) -> None:
     data = datasets.load(
         config.dataset, config.data_dir, validation=0.0, resize=config.resize
     )
-    # Test photos may come class by class.
-    draw = np.random.default_rng(0)
-    rows = draw.permutation(len(data.test.labels))[: options.samples]
-    images, labels = data.test.take(rows)
+    if config.samples is not None:
+        data = data.reduced(config.samples)
+    images, labels = data.test
     model: Any = folder.load_model(config.model_names[-1])
     maps = model.maps(images, options.cache)["local"]
     _, head = graphs.split(model, model.get_layer("backbone"))
     trees = rem.trees(head, maps, couplings=False, batch_size=64)
     options.to.mkdir(parents=True, exist_ok=True)
-    names, first = data.class_names, slice(_SHOWN)
-    draw_trees(
-        options.to, model, images[first], trees[first], labels[first], names
-    )
+    # Test photos may come class by class.
+    some = np.random.default_rng(0).permutation(len(labels))[:_SHOWN]
+    shown = (images[some], trees[some], labels[some])
+    draw_trees(options.to, model, *shown, data.class_names)
     draw_types(options.to, images[:], trees)
-    draw_fields(options.to, model, images[:_FIELDS])
+    draw_fields(options.to, model, images[some[:_FIELDS]])
 
 
 def in_windows(trees: Any, images: Array) -> NDArray[np.bool_]:
