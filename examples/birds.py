@@ -5,7 +5,7 @@ python -m examples.birds birds40.npz --cache CACHE --to results/birds
 trains `tfcaps.models.body_plan_capsnet` for each seed on the labels of classes
 alone, measures it on the test photos, and writes seeds.jsonl and table.md.
 Keypoints and boxes are read for measuring only. Features of photos are computed
-once, into the cache, and seeds that seeds.jsonl has are not measured again: what
+once, into the cache; seeds that seeds.jsonl has are not measured again: what
 was stopped goes on from there.
 """
 
