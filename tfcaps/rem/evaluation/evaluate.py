@@ -396,11 +396,6 @@ class Evaluator:
             by_slot = float(np.mean(slots.entropy_bits))
         votes, t_scores = sums["votes"] > 0, sums["t_scores"] / known
         coupled = dict(zip(self._plain.layers, sums["coupled"], strict=True))
-        nonzero, total = count_parameters(self.model.weights)
-        try:
-            products: int | None = multiply_adds(self.model).total
-        except UnknownSizeError:
-            products = None
         return Report(
             levels=self.levels,
             levels_per_layer=self.levels_per_layer,
@@ -418,19 +413,15 @@ class Evaluator:
                 for name in self.levels_per_layer
                 if not coupled.get(name, True)
             ],
-            sparsity=sparsity(self.model),
-            sparsity_paper=sparsity(self.model, scope="paper"),
-            nonzero_parameters=nonzero,
-            total_parameters=total,
             majority_share=int(sums["of_class"].max()) / known,
             dictionary=dictionaries[0],
             type_dictionary=types if self.grid else None,
             offset_entropy_bits=by_offset,
             slot_entropy_bits=by_slot,
             grid=self.grid,
-            multiply_adds=products,
             tree_threshold=routing_of(self._last).tree_threshold(classes),
             by_levels=rows or None,
+            **costs(self.model),
         )
 
     def _sums(
@@ -454,6 +445,22 @@ class Evaluator:
             "votes": plain.activations.any(axis=0),
             "coupled": np.array([np.any(link > 0) for link in links]),
         }
+
+
+def costs(model: keras.Model) -> dict[str, Any]:
+    """Returns what a `Report` says of the model itself, whatever the data."""
+    nonzero, total = count_parameters(model.weights)
+    try:
+        products: int | None = multiply_adds(model).total
+    except UnknownSizeError:
+        products = None
+    return {
+        "sparsity": sparsity(model),
+        "sparsity_paper": sparsity(model, scope="paper"),
+        "nonzero_parameters": nonzero,
+        "total_parameters": total,
+        "multiply_adds": products,
+    }
 
 
 def t_score(couplings: Tensor) -> Tensor:
