@@ -8,13 +8,15 @@ their own. A line for each is added to results/named_parts/generators.jsonl,
 and generators.md made of it.
 """
 
+import argparse
+import sys
 from typing import Any
 
 import numpy as np
 
+from cli import Parser
+from examples import seeds
 from training.datasets import figures
-
-Array = np.ndarray[Any, Any]
 
 TUNED = 5  # generators that settings were chosen on
 _KINDS = {
@@ -89,8 +91,15 @@ def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
     network.fit(images / 255.0, labels, 64, options.epochs, verbose=2)
     network = tfcaps.parts.without_spare_types(network)
     trees = rem.trees(network, tested / 255.0, couplings=False)
-    named: Any = rem.named_parts(trees, results.part_masks(masks))
-    alone = rem.named_parts(trees, images=tested / 255.0)
+    parts = rem.PartMasks(
+        masks.centres,
+        masks.loose_centres,
+        masks.kinds,
+        masks.loose_kinds,
+        masks.kind_names,
+    )
+    named: Any = rem.named_parts(trees, parts)
+    alone = rem.named_parts(trees, rem.estimated_parts(trees, tested / 255.0))
     return {
         "kinds": len(drawn.kinds),
         "parts": len(drawn.slots),

@@ -234,7 +234,12 @@ def measure_parts(model: keras.Model, sample: Sample) -> rem.NamedParts | None:
     if not trees.has_places:
         return None
     if masks is None or not masks.parts.any():
-        return rem.named_parts(trees)
+        decoder = getattr(model, "decoder", None)
+        if decoder is None:
+            return rem.named_parts(trees)
+        images = sample.images[:]
+        parts = rem.estimated_parts(trees, images, decoder.size)
+        return rem.named_parts(trees, parts)
     parts = rem.PartMasks(
         masks.parts if masks.centres is None else masks.centres,
         masks.loose if masks.loose_centres is None else masks.loose_centres,

@@ -12,15 +12,19 @@ from tfcaps.parts import kinds, without_spare_types
 from training.datasets import figures
 
 
-def found(rng, design, count=400, most=16):
+def found(rng, design, count=400, most=16, repeated=False):
     """Returns parts that are found from places a pixel off, and true ones."""
     (images, labels), masks = figures.draw(count, 3, design)
     middles = np.nanmean(masks.centres, axis=1)
     places = middles + rng.uniform(-1, 1, middles.shape)
-    slots, better = kinds.find(images / 255.0, labels, places, 11, 5.0, most)
+    parts = kinds.find(
+        images / 255.0, labels, places, 11, most=most, repeated=repeated
+    )
+    slots, better = parts.slots, parts.places
+    assert parts.steady > 0.2
     true = []
     for j, shift, _ in zip(*slots, strict=True):
-        rows = np.flatnonzero(labels == j)
+        rows = np.flatnonzero((labels == j) & parts.fits)
         apart = masks.centres[rows] - (better[rows] + shift)[:, None]
         apart = np.linalg.norm(apart, axis=-1)
         nearest = np.nanargmin(apart, axis=1)
@@ -41,7 +45,8 @@ def found(rng, design, count=400, most=16):
     ],
 )
 def test_parts_are_found_and_those_of_one_kind(rng, design, number):
-    slots, true = found(rng, design)
+    repeated = design == "figures_repeated"
+    slots, true = found(rng, design, repeated=repeated)
     assert_array_equal(np.bincount(slots.classes), [number] * 10)
     # Kinds and true ones tell each other.
     pairs = {*zip(slots.kinds.tolist(), true.tolist(), strict=True)}
@@ -49,16 +54,14 @@ def test_parts_are_found_and_those_of_one_kind(rng, design, number):
 
 
 def test_there_are_no_more_kinds_than_types(rng):
-    slots, _ = found(rng, "figures", count=100, most=3)
+    slots, _ = found(rng, "figures", count=200, most=3, repeated=True)
     assert slots.kinds.max() + 1 == 3
 
 
 def test_images_that_show_nothing_have_no_parts():
     images = np.ones((8, 12, 12, 1))
-    slots, places = kinds.find(
-        images, np.arange(8) % 2, np.full((8, 2), 6.0), 5, 5.0, 4
-    )
-    assert not len(slots.kinds) and np.isfinite(places).all()
+    parts = kinds.find(images, np.arange(8) % 2, np.full((8, 2), 6.0), 5)
+    assert not len(parts.slots.kinds) and np.isfinite(parts.places).all()
 
 
 def test_windows_are_read_between_pixels(rng):

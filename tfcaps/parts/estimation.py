@@ -139,7 +139,7 @@ class BlueprintEstimation(HardenParts):
         *,
         widths: tuple[float, float] | None = (6.0, 2.0),
         hard: float = 0.35,
-        distance: float | None = 5.0,
+        distance: float | None = kinds.DISTANCE,
         seed: int = 0,
     ):
         super().__init__(hard, epochs)
@@ -238,15 +238,17 @@ class BlueprintEstimation(HardenParts):
     ) -> None:
         """Lets types, templates and blueprints be what the images show."""
         layer, count = self._classes, self._parts.num_types
-        slots, places = kinds.find(
+        images = np.asarray(images)
+        parts = kinds.find(
             images,
             found.labels,
             layer.offset + layer.stride * found.cells,
             self.model.decoder.size,
             self.distance,
             count,
+            repeated=layer.max_of_type > 1,
         )
-        if not len(slots.kinds):
+        if not len(parts.slots.kinds):
             return
         shifts = np.array(ops.convert_to_numpy(layer.shifts))
         has = np.zeros(shifts.shape[:2], "float32")
@@ -254,12 +256,13 @@ class BlueprintEstimation(HardenParts):
         rows, columns = found.active.shape[1:3]
         types = np.full((len(images), rows + 2, columns + 2), count)
         where, kind_there = [], []
-        for j, shift, kind in zip(*slots, strict=True):
+        for j, shift, kind in zip(*parts.slots, strict=True):
             number = kind + count * int(has[kind::count, j].sum())
             if number < len(has):
                 has[number, j], shifts[number, j] = 1.0, shift
-            of_class = np.flatnonzero(found.labels == j)
-            cells = (places[of_class] + shift - layer.offset) / layer.stride
+            of_class = np.flatnonzero((found.labels == j) & parts.fits)
+            cells = parts.places[of_class] + shift - layer.offset
+            cells = cells / layer.stride
             cells = np.rint(cells).astype(int)
             inside = np.all((cells >= 0) & (cells < (rows, columns)), axis=1)
             where.append(np.column_stack([of_class, cells])[inside])
@@ -269,10 +272,10 @@ class BlueprintEstimation(HardenParts):
             types[image, row + down, column + right] = -1
         types[image, row + 1, column + 1] = kind_there
         types = types[:, 1:-1, 1:-1]
-        known = types >= 0
+        known = (types >= 0) & parts.fits[:, None, None]
         names, groups = np.unique(types[known], return_inverse=True)
         learnt, more = kinds.discriminants(features[known], groups)
-        kernel, bias, _ = (np.zeros_like(w) for w in self._type_weights())
+        kernel, bias = map(np.zeros_like, self._parts.conv.get_weights())
         kernel[..., names[:-1]], bias[:] = learnt[:, :-1], SPARE_BIAS
         bias[names[:-1]] = more[:-1]
         self._parts.conv.set_weights([kernel, bias])
@@ -280,28 +283,17 @@ class BlueprintEstimation(HardenParts):
             [learnt[None, None, :, -1:], more[-1:]]
         )
         active = types[..., None] == np.arange(count)
-        self.model.decoder.adapt(images, active)
+        self.model.decoder.adapt(images[parts.fits], active[parts.fits])
         layer.blueprint.assign(shifts / layer.side)
         layer.slots.assign(has)
 
     def _keep_spare(self) -> None:
         """Takes back where momentum has carried types that are no more."""
-        kernel, bias, templates = self._type_weights()
+        kernel, bias = (np.array(w) for w in self._parts.conv.get_weights())
         spare = are_spare(bias)
         if spare.any():
             kernel[..., spare], bias[spare] = 0.0, SPARE_BIAS
-            self._set_type_weights(kernel, bias, templates)
-
-    def _type_weights(self) -> tuple[Array, Array, Array]:
-        kernel, bias = (np.array(w) for w in self._parts.conv.get_weights())
-        decoder = self.model.decoder
-        return kernel, bias, np.array(decoder.templates)
-
-    def _set_type_weights(
-        self, kernel: Array, bias: Array, templates: Array
-    ) -> None:
-        self._parts.conv.set_weights([kernel, bias])
-        self.model.decoder.templates.assign(templates)
+            self._parts.conv.set_weights([kernel, bias])
 
     def _move(self, found: Occurrences) -> None:
         """Moves types to where they are found most."""

@@ -22,15 +22,24 @@ from scipy.spatial.distance import squareform
 
 Array = NDArray[Any]
 
-# How often images are moved, and by how many pixels at most each time.
-_ROUNDS, _REACH = 4, 2
-# Standard deviation of the Gaussian window of a part, in half sides of a
-# template; how much weaker than the strongest a part may be, and how near to
-# another one, in such deviations.
-_DEVIATION, _WEAKEST, _NEAREST = 0.36, 0.25, 2.2
+# How much kinds differ at least, and how many there may be at most.
+DISTANCE, MOST = 5.0, 64
+# How often images are moved, by how many pixels at most each time, and the
+# share of them that fits worst and is left out of what is learnt.
+_ROUNDS, _REACH, _MISFITS = 6, 2, 0.25
+# Standard deviations of the Gaussian window of a part that are tried, in half
+# sides of a template. Of those that show equally many parts one is taken that
+# is so far from the least to the largest. A window is seen so far.
+_DEVIATIONS, _CHOSEN, _SEEN = 0.24 * 1.06 ** np.arange(17), 0.67, 2.8
+# How much weaker than the strongest a part may be, and how near to another one,
+# in such deviations.
+_WEAKEST, _NEAREST = 0.12, 2.2
 # How many numbers are made of what is seen, and what is added to their
 # variances, as a share.
 _COMPONENTS, _RIDGE = 24, 0.05
+# How much pictures of one part differ at least, as a share of what is seen.
+_LEAST_SPREAD = 0.015
+_NEVER = 100.0  # times the distance of kinds: parts are not of one kind
 # Pixels by which pictures are moved when they are compared.
 _MOVES = np.arange(-1.5, 1.6, 0.5)
 
@@ -43,14 +52,27 @@ class Slots(NamedTuple):
     kinds: Array  # `[s]`, from 0 on
 
 
+class Parts(NamedTuple):
+    """What `find` has found."""
+
+    slots: Slots
+    places: Array  # better ones of the classes, `[n, 2]`
+    fits: Array  # which images are like others of their class, `[n]`
+    # How far windows may change, as a share, without another number of parts;
+    # and the distance of kinds, without another number of kinds.
+    steady: float
+    margin: float
+
+
 def find(
     images: Array,
     labels: Array,
     places: Array,
     size: int,
-    distance: float,
-    most: int,
-) -> tuple[Slots, Array]:
+    distance: float = DISTANCE,
+    most: int = MOST,
+    repeated: bool = False,
+) -> Parts:
     """Finds the parts of classes, and their kinds.
 
     Args:
@@ -58,43 +80,72 @@ def find(
         labels: Their classes `[n]`.
         places: Row and column of the class in each, in pixels, `[n, 2]`, to
             about two pixels.
-        size: Int, odd. Rows and columns of the window around a part.
+        size: Int, odd. Rows and columns of a template, which is larger than a
+            part.
         distance: Float. Parts that differ more are of different kinds, in
-            deviations of what is seen at one part.
-        most: Int. The most kinds there may be.
-
-    Returns:
-        The parts, and the places, which are better now.
+            deviations of what is seen at one part. Defaults to `5`.
+        most: Int. The most kinds there may be. Defaults to `64`.
+        repeated: Bool. A class may have a kind more than once. Defaults to
+            `False`.
     """
     images = images - np.median(images, axis=(1, 2), keepdims=True)
-    deviation = _DEVIATION * (size // 2)
-    fading = np.exp(-0.5 * ((np.arange(size) - size // 2) / deviation) ** 2)
-    fading = (fading[:, None] * fading)[..., None]
-    places, classes, shifts = places.astype(float), [], []
-    seen, of_slot, near = [], [], []
-    for j in np.unique(labels):
+    places, fits = places.astype(float), np.zeros(len(labels), bool)
+    known, means = np.unique(labels), []
+    for j in known:
         rows = np.flatnonzero(labels == j)
-        places[rows], mean = _laid_on_each_other(images[rows], places[rows])
-        middle = np.array(mean.shape[:2]) // 2
-        for peak in _standing_out(mean, deviation):
-            shift = peak - middle
-            around = windows(images[rows], places[rows] + shift, size)
-            seen.append((fading * around).reshape(len(rows), -1))
-            of_slot += [len(classes)] * len(rows)
+        places[rows], fits[rows], mean = _laid_on_each_other(
+            images[rows], places[rows]
+        )
+        means.append(mean)
+    tried = _DEVIATIONS * (size // 2)
+    peaks = [[_standing_out(mean, each) for mean in means] for each in tried]
+    first, last = _plateau([sum(map(len, each)) for each in peaks])
+    chosen = round(first + _CHOSEN * (last - first))
+    deviation, half = tried[chosen], round(_SEEN * tried[chosen])
+    fading = np.exp(-0.5 * (np.arange(-half, half + 1) / deviation) ** 2)
+    fading = (fading[:, None] * fading)[..., None]
+    classes, shifts, seen, near = [], [], [], []
+    for j, mean, of_class in zip(known, means, peaks[chosen], strict=True):
+        rows = np.flatnonzero((labels == j) & fits)
+        for peak in of_class:
+            shift = peak - len(mean) // 2
             moved = [peak + move for move in _moves()]
-            alike = windows(np.stack([mean] * len(moved)), moved, size)
-            near.append((fading * alike).reshape(len(moved), -1))
+            pairs = (
+                (seen, images[rows], places[rows] + shift),
+                (near, np.stack([mean] * len(moved)), moved),
+            )
+            for pictures, some, centres in pairs:
+                around = fading * windows(some, centres, len(fading))
+                pictures.append(around.reshape(len(some), -1))
             classes.append(j)
             shifts.append(shift)
-    kinds = np.ones(len(classes), int)
+    kinds, margin = np.ones(len(classes), int), 1.0
     if len(classes) > 1:
-        pictures, numbers = np.concatenate(seen), np.array(of_slot)
-        apart = _distances(pictures, numbers, np.stack(near))
+        apart = _distances(seen, near)
+        if not repeated:  # parts of one class are never of one kind
+            of_one = np.equal.outer(classes, classes)
+            apart[of_one & (apart > 0)] = _NEVER * distance
         tree = linkage(squareform(apart, checks=False), "average")
         kinds = fcluster(tree, distance, "distance")
+        margin = float(np.abs(tree[:, 2] / distance - 1.0).min())
         if kinds.max() > most:
             kinds = fcluster(tree, most, "maxclust")
-    return Slots(np.array(classes, int), np.array(shifts), kinds - 1), places
+    slots = Slots(np.array(classes, int), np.array(shifts), kinds - 1)
+    steady = float(tried[last] / tried[first] - 1.0)
+    return Parts(slots, places, fits, steady, margin)
+
+
+def _plateau(counts: list[int]) -> tuple[int, int]:
+    """Returns the first and the last of most that are equal, in a row."""
+    starts = [
+        k for k in range(len(counts)) if counts[k] != counts[k - 1] or not k
+    ]
+    ends = [*starts[1:], len(counts)]
+    runs = [
+        (end - start, -start) for start, end in zip(starts, ends, strict=True)
+    ]
+    length, start = max(runs)
+    return -start, length - start - 1
 
 
 def windows(images: Array, centres: Any, size: int) -> Array:
@@ -118,10 +169,13 @@ def windows(images: Array, centres: Any, size: int) -> Array:
     return seen[:, :, :-1] + part[:, 1] * (seen[:, :, 1:] - seen[:, :, :-1])
 
 
-def _laid_on_each_other(images: Array, places: Array) -> tuple[Array, Array]:
-    """Returns better places of one thing in images, and the mean around them.
+def _laid_on_each_other(
+    images: Array, places: Array
+) -> tuple[Array, Array, Array]:
+    """Returns better places of one thing in images, which fit, and their mean.
 
-    The mean is as large as an image, and one pixel more if that is even.
+    The mean is around the places, as large as an image, and one pixel more if
+    that is even.
     """
     size = max(images.shape[1:3]) | 1
     for _ in range(_ROUNDS):
@@ -134,7 +188,12 @@ def _laid_on_each_other(images: Array, places: Array) -> tuple[Array, Array]:
         alike = alike[:, : 2 * _REACH + 1, : 2 * _REACH + 1]
         moves = np.stack([_highest(each) for each in alike]) - _REACH
         places = places + moves - moves.mean(axis=0)
-    return places, windows(images, places, size).mean(axis=0)
+    seen = windows(images, places, size)
+    flat = seen.reshape(len(seen), -1)
+    cosines = flat @ flat.mean(axis=0)
+    cosines /= np.linalg.norm(flat, axis=1) + 1e-9
+    fits = cosines >= np.quantile(cosines, _MISFITS)
+    return places, fits, seen[fits].mean(axis=0)
 
 
 def _standing_out(mean: Array, deviation: float) -> list[Array]:
@@ -173,32 +232,38 @@ def _moves() -> Array:
     return np.stack([down.ravel(), right.ravel()], axis=-1)
 
 
-def _distances(seen: Array, of_slot: Array, near: Array) -> Array:
+def _distances(seen: list[Array], near: list[Array]) -> Array:
     """Returns how different slots look, `[s, s]`.
 
     That is the least Mahalanobis distance of their mean pictures, moved a
     little, by how pictures differ at one slot.
 
     Args:
-        seen: Pictures `[k, pixels]`.
-        of_slot: The slot of each, `[k]`.
-        near: Mean pictures of slots, moved, `[s, m, pixels]`.
+        seen: Of each slot the pictures `[k, pixels]`.
+        near: Of each slot the mean picture, moved, `[m, pixels]`.
     """
-    middle = seen.mean(axis=0)
-    seen, near = seen - middle, near - middle
-    _, vectors = np.linalg.eigh(seen.T @ seen)
+    means = np.stack([pictures.mean(axis=0) for pictures in seen])
+    every = np.concatenate(seen)
+    middle = every.mean(axis=0)
+    _, vectors = np.linalg.eigh((every - middle).T @ (every - middle))
     vectors = vectors[:, ::-1][:, :_COMPONENTS]
-    seen, near = seen @ vectors, near @ vectors
-    means = np.stack(
-        [seen[of_slot == s].mean(axis=0) for s in range(len(near))]
+    within = np.concatenate(
+        [
+            (pictures - mean) @ vectors
+            for pictures, mean in zip(seen, means, strict=True)
+        ]
     )
-    within = seen - means[of_slot]
     covariance = within.T @ within / len(within)
-    ridge = _RIDGE * np.trace(covariance) / len(covariance) + 1e-9
-    covariance += ridge * np.eye(len(covariance))
-    near = near @ np.linalg.cholesky(np.linalg.inv(covariance))
-    still = near[:, near.shape[1] // 2]
-    apart = np.linalg.norm(still[:, None, None] - near, axis=-1).min(axis=-1)
+    identity = np.eye(len(covariance))
+    # Noise, which is in all directions, does not count.
+    covariance -= np.linalg.eigvalsh(covariance)[0] * identity
+    ridge = _RIDGE * np.trace(covariance) / len(covariance)
+    ridge += _LEAST_SPREAD**2 * np.mean(np.sum(means**2, axis=1)) + 1e-9
+    covariance += ridge * identity
+    whiten = np.linalg.cholesky(np.linalg.inv(covariance))
+    moved = np.stack(near) @ vectors @ whiten  # [s, m, components]
+    still = moved[:, moved.shape[1] // 2]
+    apart = np.linalg.norm(still[:, None, None] - moved, axis=-1).min(axis=-1)
     apart = np.minimum(apart, apart.T)
     np.fill_diagonal(apart, 0.0)
     return apart
