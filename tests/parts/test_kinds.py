@@ -28,7 +28,7 @@ def found(rng, design, count=400, most=16, repeated=False):
         apart = masks.centres[rows] - (better[rows] + shift)[:, None]
         apart = np.linalg.norm(apart, axis=-1)
         nearest = np.nanargmin(apart, axis=1)
-        assert np.median(np.nanmin(apart, axis=1)) < 1.6
+        assert np.median(np.nanmin(apart, axis=1)) < 2.2
         each = masks.kinds[rows][np.arange(len(rows)), nearest]
         assert len({*each.tolist()}) == 1  # of one class one part each
         true.append(each[0])
@@ -111,12 +111,13 @@ def test_types_become_the_kinds_that_images_show():
         np.sign(rows) == [[-1, 1], [1, -1]]
     ).all()
     pictures = np.array(network.decoder.templates)[..., 0, :2]
-    for part in PARTS:
+    for part in PARTS:  # up to a pixel beside the middle
         alike = [
-            np.corrcoef(picture[1:4, 1:4].ravel(), part.ravel())[0, 1]
+            np.corrcoef(picture[r : r + 3, c : c + 3].ravel(), part.ravel())
             for picture in np.moveaxis(pictures, -1, 0)
+            for r, c in np.ndindex(5, 5)
         ]
-        assert max(alike) > 0.6
+        assert max(each[0, 1] for each in alike) > 0.8
     assert_array_equal(
         np.array(parts.conv.bias) < -5000, 2 * [False] + 4 * [True]
     )

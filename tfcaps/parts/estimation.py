@@ -122,7 +122,7 @@ class BlueprintEstimation(HardenParts):
         hard: Float in [0, 1]. Defaults to `0.35`.
         distance: Float or `None`. How much two parts must differ to be of
             different kinds, in standard deviations of what is seen at one
-            part. `None` leaves the types as they are. Defaults to `5`.
+            part. `None` leaves the types as they are. Defaults to `3.8`.
         seed: Int. Seed of what is drawn from arrays. Defaults to `0`.
 
     Raises:

@@ -23,7 +23,7 @@ from scipy.spatial.distance import squareform
 Array = NDArray[Any]
 
 # How much kinds differ at least, and how many there may be at most.
-DISTANCE, MOST = 5.0, 64
+DISTANCE, MOST = 3.8, 64
 # How often images are moved, by how many pixels at most each time, and the
 # share of them that fits worst and is left out of what is learnt.
 _ROUNDS, _REACH, _MISFITS = 6, 2, 0.25
@@ -83,7 +83,7 @@ def find(
         size: Int, odd. Rows and columns of a template, which is larger than a
             part.
         distance: Float. Parts that differ more are of different kinds, in
-            deviations of what is seen at one part. Defaults to `5`.
+            deviations of what is seen at one part. Defaults to `3.8`.
         most: Int. The most kinds there may be. Defaults to `64`.
         repeated: Bool. A class may have a kind more than once. Defaults to
             `False`.
@@ -124,7 +124,8 @@ def find(
         apart = _distances(seen, near)
         if not repeated:  # parts of one class are never of one kind
             of_one = np.equal.outer(classes, classes)
-            apart[of_one & (apart > 0)] = _NEVER * distance
+            of_one &= ~np.eye(len(classes), dtype=bool)
+            apart[of_one] = _NEVER * distance
         tree = linkage(squareform(apart, checks=False), "average")
         kinds = fcluster(tree, distance, "distance")
         margin = float(np.abs(tree[:, 2] / distance - 1.0).min())
@@ -256,17 +257,19 @@ def _distances(seen: list[Array], near: list[Array]) -> Array:
     covariance = within.T @ within / len(within)
     identity = np.eye(len(covariance))
     # Noise, which is in all directions, does not count.
-    covariance -= np.linalg.eigvalsh(covariance)[0] * identity
+    noise = np.linalg.eigvalsh(covariance)[0]
+    covariance -= noise * identity
     ridge = _RIDGE * np.trace(covariance) / len(covariance)
     ridge += _LEAST_SPREAD**2 * np.mean(np.sum(means**2, axis=1)) + 1e-9
     covariance += ridge * identity
     whiten = np.linalg.cholesky(np.linalg.inv(covariance))
     moved = np.stack(near) @ vectors @ whiten  # [s, m, components]
     still = moved[:, moved.shape[1] // 2]
-    apart = np.linalg.norm(still[:, None, None] - moved, axis=-1).min(axis=-1)
-    apart = np.minimum(apart, apart.T)
+    apart = np.sum((still[:, None, None] - moved) ** 2, axis=-1).min(axis=-1)
+    by_noise = noise * np.sum(whiten**2) / np.array([*map(len, seen)])
+    apart = np.minimum(apart, apart.T) - np.add.outer(by_noise, by_noise)
     np.fill_diagonal(apart, 0.0)
-    return apart
+    return np.sqrt(np.maximum(apart, 0.0))
 
 
 def discriminants(features: Array, groups: Array) -> tuple[Array, Array]:
