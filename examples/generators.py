@@ -24,7 +24,7 @@ _KINDS = {
     False: "cross tee stairs cup stripe pair dot arch",
 }
 _GROUNDS = ("plain", "ramp", "clouds", "grain", "bright")
-_CLASSES = 8
+_CLASSES, _BATCH = 8, 32
 _GAP = 7.4  # pixels between two slots at least, of parts of scale 1
 
 
@@ -71,7 +71,7 @@ def _slots(
 
 def make_parser() -> Parser:
     """Returns the parser of the command."""
-    return seeds.make_parser("generators", __doc__, 7200, 6, 1000)
+    return seeds.make_parser("generators", __doc__, 3600, 6, 1000)
 
 
 def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
@@ -88,7 +88,7 @@ def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
     network: Any = tfcaps.models.constellation_capsnet(
         images.shape[1:], _CLASSES
     )
-    network.fit(images / 255.0, labels, 64, options.epochs, verbose=2)
+    network.fit(images / 255.0, labels, _BATCH, options.epochs, verbose=0)
     network = tfcaps.parts.without_spare_types(network)
     trees = rem.trees(network, tested / 255.0, couplings=False)
     parts = rem.PartMasks(

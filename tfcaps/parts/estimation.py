@@ -248,7 +248,7 @@ class BlueprintEstimation(HardenParts):
             count,
             repeated=layer.max_of_type > 1,
         )
-        if not len(parts.slots.kinds):
+        if not parts.clear:
             return
         shifts = np.array(ops.convert_to_numpy(layer.shifts))
         has = np.zeros(shifts.shape[:2], "float32")

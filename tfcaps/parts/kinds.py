@@ -29,7 +29,9 @@ DISTANCE, MOST = 3.8, 64
 _ROUNDS, _REACH, _MISFITS = 6, 2, 0.25
 # Standard deviations of the Gaussian window of a part that are tried, in half
 # sides of a template. Of those that show equally many parts one is taken that
-# is so far from the least to the largest. A window is seen so far.
+# is so far from the least to the largest; it must exceed the least by the share
+# `_STEADY`. A window is seen so far.
+_STEADY = 0.15
 _DEVIATIONS, _CHOSEN, _SEEN = 0.24 * 1.06 ** np.arange(17), 0.67, 2.8
 # How much weaker than the strongest a part may be, and how near to another one,
 # in such deviations.
@@ -58,10 +60,13 @@ class Parts(NamedTuple):
     slots: Slots
     places: Array  # better ones of the classes, `[n, 2]`
     fits: Array  # which images are like others of their class, `[n]`
-    # How far windows may change, as a share, without another number of parts;
-    # and the distance of kinds, without another number of kinds.
+    # How far windows may change, as a share, without another number of parts.
     steady: float
-    margin: float
+
+    @property
+    def clear(self) -> bool:
+        """Whether there are parts, through windows of several sizes."""
+        return len(self.slots.kinds) > 0 and self.steady >= _STEADY
 
 
 def find(
@@ -119,7 +124,7 @@ def find(
                 pictures.append(around.reshape(len(some), -1))
             classes.append(j)
             shifts.append(shift)
-    kinds, margin = np.ones(len(classes), int), 1.0
+    kinds = np.ones(len(classes), int)
     if len(classes) > 1:
         apart = _distances(seen, near)
         if not repeated:  # parts of one class are never of one kind
@@ -128,12 +133,11 @@ def find(
             apart[of_one] = _NEVER * distance
         tree = linkage(squareform(apart, checks=False), "average")
         kinds = fcluster(tree, distance, "distance")
-        margin = float(np.abs(tree[:, 2] / distance - 1.0).min())
         if kinds.max() > most:
             kinds = fcluster(tree, most, "maxclust")
     slots = Slots(np.array(classes, int), np.array(shifts), kinds - 1)
     steady = float(tried[last] / tried[first] - 1.0)
-    return Parts(slots, places, fits, steady, margin)
+    return Parts(slots, places, fits, steady)
 
 
 def _plateau(counts: list[int]) -> tuple[int, int]:

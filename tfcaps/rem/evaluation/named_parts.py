@@ -25,9 +25,6 @@ LEAST = 0.8
 # Above it, leaves are of one type, and name nothing whatever parts there are.
 ONE_TYPE = 0.95
 _USED_SHARE = 0.01  # a type of fewer leaves is not used
-# Parts are clear if they are as many through windows that differ by such a
-# share, and kinds at distances that do.
-_STEADY, _MARGIN_OF_KINDS = 0.15, 0.03
 _MARGIN = 2  # pixels by which masks are widened in every direction
 _ON = 3.7  # pixels around a centre that are on its part, without masks
 _NOISE, _MOST_NOISE = 0.2, 0.25  # its deviation, and where it is cut off
@@ -289,9 +286,7 @@ def estimated_parts(trees: Trees, images: Array, size: int = 11) -> PartMasks:
         shifts, middles = slots.shifts[own], parts.places[labels == j]
         centres[rows, : len(shifts)] = middles[:, None] + shifts
         of_part[rows, : len(shifts)] = slots.kinds[own]
-    clear = len(slots.kinds) > 0 and parts.steady >= _STEADY
-    clear = clear and parts.margin >= _MARGIN_OF_KINDS
-    return PartMasks(centres, kinds=of_part, clear=clear)
+    return PartMasks(centres, kinds=of_part, clear=parts.clear)
 
 
 def part_stability(
