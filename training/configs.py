@@ -220,7 +220,10 @@ class Config:
     )
     mode: str = "midtread"  # or "midrise", see `tfcaps.rem.quantize`
     rem_epochs: int | None = setting(
-        None, "passes of REM over the images (default: as --epochs)", _FROM_1
+        None,
+        "passes of REM over the images (default: that of the recipe, 3 on "
+        "figures and with a backbone; otherwise as --epochs)",
+        _FROM_1,
     )
     warm_start: bool = setting(
         False,

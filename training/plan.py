@@ -91,9 +91,14 @@ def _training(data: Data, folder: RunFolder, strategy: Strategy | None) -> str:
         steps = setup.batches.num_batches
         done = BackUp(folder.path / f"backup-{name}").epochs
         left = (settings.epochs - done) * steps * seconds
+        why = ""
+        if name == "rem" and config.rem_epochs:
+            why = " (--rem-epochs; --epochs is the baseline's)"
+        elif config.backbone:
+            why = " (--epochs, the same for any number of photos)"
         print(
-            f"{title} {settings.epochs - done}{' more' if done else ''} epochs "
-            f"of {steps} steps of {config.batch_size} images, "
+            f"{title} {settings.epochs - done}{' more' if done else ''} epochs"
+            f"{why} of {steps} steps of {config.batch_size} images, "
             f"{1000 * seconds:.0f} ms a step, {about} {_duration(left)}"
         )
         total += left
