@@ -28,8 +28,8 @@ _ENDS = ("crown", "tail")
 _STRENGTHS = (3.0, 10.0, 30.0, 100.0)
 _NOISY = 0.2, 0.25  # deviation of the noise, and where it is cut off
 _ROWS = (
-    ("right, %", "accuracy"),
-    ("right on the held-out part of the training photos, %", "val_accuracy"),
+    ("accuracy, %", "accuracy"),
+    ("accuracy on the held-out part of the training photos, %", "val_accuracy"),
     ("linear head on the whole photo, %", "linear"),
     ("linear head on the mean of the windows, %", "linear_windows"),
     ("NMI at keypoints", "nmi"),
@@ -151,7 +151,7 @@ def run(options: argparse.Namespace) -> None:
         options.to.mkdir(parents=True, exist_ok=True)
         lines = "".join(json.dumps(row) + "\n" for row in rows)
         (options.to / "seeds.jsonl").write_text(lines)
-        write_tables(options.to / "table.md", *tables(rows))
+        write_tables(options.to / "table.md", "\n\n".join(tables(rows)))
 
 
 def measures(

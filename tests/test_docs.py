@@ -36,6 +36,8 @@ PAGES = {
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 }
 MKDOCS = (ROOT / "mkdocs.yml").read_text("utf-8")
+HOW_TO = MKDOCS[MKDOCS.index("How-to") : MKDOCS.index("Explanation:")]
+HOW_TO = [f"docs/{page}" for page in re.findall(r": (\S+\.md)$", HOW_TO, re.M)]
 # Where the guide says that the server is.
 SERVER = "http://localhost:8501"
 GRPC_SERVER = "localhost:8500"
@@ -148,7 +150,7 @@ def _finished_run(folder, rng, stack):
     return {}
 
 
-def _server(folder, rng, stack):
+def serve_digits(folder, rng, stack):
     """A server of `served/digits/1`, found at the guide's addresses."""
     served = folder / "served"
     export.save(tiny_capsnet(10), served / "digits")
@@ -167,7 +169,7 @@ def _server(folder, rng, stack):
     patch = stack.enter_context(pytest.MonkeyPatch.context())
     patch.setattr(urllib.request, "Request", request)
     patch.setattr(grpc, "insecure_channel", insecure_channel)
-    return {}
+    return {"url": url}
 
 
 def _photos(folder, rng, stack):
@@ -200,7 +202,7 @@ GIVEN = {
     "docs/guides/photos.md": _photos,
     "docs/guides/pretrained.md": _images_and_hub,
     "docs/guides/runtimes.md": _other_formats,
-    "docs/guides/serve.md": _server,
+    "docs/guides/serve.md": serve_digits,
     "docs/guides/trees.md": _finished_run,
 }
 
@@ -337,11 +339,9 @@ def test_guides_are_short():
     assert len(PAGES["README.md"].splitlines()) <= 140
     guides = [t for page, t in PAGES.items() if page.startswith("docs/guides/")]
     assert sum(len(text.split()) for text in guides) <= 15_000
-    how_to = MKDOCS[MKDOCS.index("How-to") : MKDOCS.index("Explanation:")]
-    pages = re.findall(r": (\S+\.md)$", how_to, re.M)
-    assert len(pages) >= 10
-    for page in pages:  # without what is printed
-        text = re.sub(r"(?ms)^```text\n.*?^```$", "", PAGES[f"docs/{page}"])
+    assert len(HOW_TO) >= 10
+    for page in HOW_TO:  # without what is printed
+        text = re.sub(r"(?ms)^```text\n.*?^```$", "", PAGES[page])
         assert len(text.split()) <= 600, page
         assert re.match(r"# .+\n\n(.+\n){0,2}\n?```", text), page
 
@@ -356,6 +356,17 @@ def test_readme_links_a_term_to_the_glossary_where_it_is_first_used():
                 assert re.match(link, text[used.end() :]), term
                 linked += 1
     assert linked >= 10
+
+
+def test_tables_of_results_fit_a_screen():
+    pages = [*(ROOT / "results").glob("*/*.md")]
+    pages += (ROOT / "docs" / "research").glob("*.md")
+    for page in pages:
+        for row in re.findall(r"^\|.*\|$", page.read_text("utf-8"), re.M):
+            assert re.sub(r"\\\||`[^`]*`", "", row).count("|") <= 9, (page, row)
+    first = PAGES["docs/research/results.md"]
+    first = first[first.index("\n| ") :].partition("\n| -")[0]
+    assert "accuracy, %" in first and "entropy" in first
 
 
 def test_commits_stand_in_research_notes_alone():
