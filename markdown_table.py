@@ -10,7 +10,7 @@ from typing import Any
 _WIDEST = 8
 _FIRST = re.compile("accuracy, %|entropy|bits by place|trees by place")
 _OF_BEFORE = re.compile(
-    "published|difference|random|other|shifted|of |by chance"
+    "published|difference|random|mean|at the|other|shifted|of |by chance"
 )
 
 

@@ -17,12 +17,13 @@ from tfcaps import rem, viz
 from tfcaps.files import write_atomically
 from tfcaps.rem.evaluation.words import length_meaning, margin_text
 from tfcaps.viz.letters import one_line
-from training import figures
+from training import figures, summary
 from training import pictures as picture_files
 from training.batches import Batches
 from training.folder import RunFolder
 from training.images import Images, resize
 from training.names import as_text
+from training.summary import GLOSSARY
 
 PANELS = 12  # pictures that are drawn; more would be too small to read
 _NAMED = 10  # pictures that are named in a sentence
@@ -138,7 +139,12 @@ def explain(options: argparse.Namespace) -> None:
     for path, heading, _ in written:
         print(f"{path}: {heading}")
     files = _write(out, folder, pictures, drawn, written, sentences, meaning)
-    print(*files, sep="\n")
+    print(
+        *files,
+        f"how to read them: docs/guides/parse_trees.md; the words: {GLOSSARY}",
+        f"try next: python export/run.py --run {options.run} --to served",
+        sep="\n",
+    )
 
 
 # ----------------------------------------------------------------- the pictures
@@ -331,5 +337,6 @@ def _write(
         "the second longest class; the margin, the first length less the "
         "second, says how clear the answer is.",
     )
-    viz.write_report(page, section, [])
+    steps = [viz.Step(*step) for step in summary.steps(page, folder.path)]
+    viz.write_report(page, section, steps=steps, words=summary.words())
     return [table, data, page]

@@ -88,13 +88,12 @@ def changed(report, **values):
     return dataclasses.replace(report, **values)
 
 
-RIGHT = "The network names 100.0 % of new images rightly"
-NAMES = (
-    f"{RIGHT}, and says why: it finds 99.7 % of the parts in them, each once"
-)
-CHANGES = "without them its answer changes for 89.2 % of the images"
+RIGHT = "The accuracy on new images is 100.0 %"
+NAMES = f"{RIGHT}, and the trees say why: 99.7 % of the parts are in them, "
+NAMES += "each once"
+CHANGES = "without them the answer changes for 89.2 % of the images"
 CHANGES += " (with them at their mean 89.2 %, by chance 90.0 %)"
-USES = f"{RIGHT} and uses its trees, as {CHANGES}"
+USES = f"{RIGHT}, and the network uses its trees: {CHANGES}"
 NOT_WHY = f"{RIGHT}, but its trees do not say why: "
 
 
@@ -125,26 +124,26 @@ dict(named_parts=None)
 used(pixels=PIXELS)
     {USES}, but a leaf is not made by what is under it.
 dict(faithfulness=None)
-    {RIGHT}; whether it uses its trees was not measured.
+    {RIGHT}; whether the network uses its trees was not measured.
 used(0.01, answer_changes_chance=0.02)
-    {RIGHT}; whether it uses its trees cannot be told, as nearly all images have
-    the same answer.
+    {RIGHT}; whether the network uses its trees cannot be told, as nearly all
+    images have the same answer.
 dict(nonuniform_share=0.0)
     {NOT_WHY}its couplings are all but equal.
 dict(whole_share=0.9)
     {NOT_WHY}nearly every capsule is in every tree.
 used(0.1, 0.2)
-    {NOT_WHY}without them it still names 90.0 % of the images the same.
+    {NOT_WHY}without them 90.0 % of the images keep their answer.
 used(0.1, 0.97)
-    {RIGHT}, but it does not need its trees: without them it still names 90.0 %
-    of the images the same, if less surely, as what is left is enough.
+    {RIGHT}, but its trees are not needed: without them 90.0 % of the images
+    keep their answer, if less surely, as what is left is enough.
 used(0.0, empty_trees=0.97)
     {NOT_WHY}97.0 % of them have no part at all.
 used(answer_changes_active=dict(zero=0.9, mean=1.0))
     {NOT_WHY}as many other active children matter as much.
 dict(accuracy=0.5, accuracy_quantized=0.5)
-    The network has learnt nothing: it names 50.0 % of new images rightly, and
-    always naming the most frequent class would be right for 50.0 %.
+    The accuracy on new images is 50.0 %, and that of always answering the most
+    frequent class 50.0 %: the network has learnt nothing.
 """
 
 
@@ -175,14 +174,14 @@ def test_the_table_has_both_shares_and_both_entropies(report):
     report = changed(report, faithfulness={"pixels": PIXELS})
     both = {"baseline": changed(report, sparsity=0.0), "rem": report}
     assert markdown(summary.cells(both)).split("\n")[0::2] == [
-        "| model    |  right | found |  NMI | local |   answer changes "
+        "| model    | accuracy | found once |  NMI | local |   answer changes "
         "| shorter | by place | pruned |",
-        "| Baseline | 100.00 |  99.7 | 1.00 |  42.0 | 89.2 (90.0, 0.0) "
+        "| Baseline |   100.00 |       99.7 | 1.00 |  42.0 | 89.2 (90.0, 0.0) "
         "|   100.0 |     0.00 |    0.0 |",
     ]
     lines = summary.text(both).splitlines()
     assert max(map(len, lines)) <= 100
-    assert lines[0].startswith("The network names 100.0 %")
+    assert lines[0].startswith("The accuracy on new images is 100.0 %")
     # Trees of two places, which are one of types.
     moved, types = CouplingDictionary(2), CouplingDictionary(2)
     moved.update(np.eye(2, dtype=int)[np.arange(8) % 2], np.arange(8) // 4)
@@ -191,7 +190,7 @@ def test_the_table_has_both_shares_and_both_entropies(report):
         report, faithfulness=None, named_parts=None, dictionary=moved,
         type_dictionary=types, grid=(1, 2, 1),
     )  # fmt: skip
-    heads = ["model", "right", "by place", "type", "pruned"]
+    heads = ["model", "accuracy", "by place", "type", "pruned"]
     row = ["REM", "100.00", "1.00", "0.00", "70.0"]
     assert summary.cells({"rem": bare}) == [heads, row]
     assert "NMI: " not in summary.note({"rem": bare})

@@ -145,13 +145,19 @@ TOO_FEW = "trivial: all couplings are rounded to 0, 11 levels are too few."
     ("changes", "told"),
     [
         ({}, "uses them was not measured."),
-        ({"whole_share": 0.5, "zero_layers": ["hidden_caps"]}, "not trivial"),
+        (
+            {"whole_share": 0.5, "zero_layers": ["hidden_caps"]},
+            "say more than their class: ",
+        ),
         ({"nonuniform_share": 0.001}, "there is hardly any routing"),
         ({"t_score": 0.001}, "there is hardly any routing"),
         ({"whole_share": 0.51}, "51.0 % of the samples couple every child"),
         ({"zero_layers": ["class_caps"]}, TOO_FEW),
         # A T-score of children with a vote counts.
-        ({"t_score": 0.005, "t_score_voting": 0.3}, "not trivial"),
+        (
+            {"t_score": 0.005, "t_score_voting": 0.3},
+            "say more than their class: ",
+        ),
         ({"t_score": 0.5, "t_score_voting": 0.005}, "hardly any routing"),
     ],
 )

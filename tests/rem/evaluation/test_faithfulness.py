@@ -187,8 +187,8 @@ VERDICTS = """
     0.0 %.
 (0.15, 0.0, 0.02, 0.5, 0.97)
     The trees are not needed: without its tree, 85.0 % of the images keep their
-    answer, by chance 50.0 %; the class of 97.0 % is less than half as long, but
-    what is left is enough for the same answer.
+    answer, by chance 50.0 %; the class of 97.0 % gets shorter, but what is left
+    is enough for the same answer.
 (0.15, 0.0, 0.02, 0.5, 0.1)
     The trees are empty: without its tree, 85.0 % of the images keep their
     answer, by chance 50.0 %.
@@ -433,7 +433,7 @@ def test_evaluate_has_faithfulness_if_asked_for():
     assert report.to_dict() == expected
     said = " ".join([used.verdict, *(one.verdict for one in used.further)])
     assert report.verdict.endswith(said) and str(used).endswith(said)
-    assert "not trivial: " in report.verdict
+    assert "say more than their class: " in report.verdict
     # Trivial trees are not called used.
     strong = dataclasses.replace(
         used,

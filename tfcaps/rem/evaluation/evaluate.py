@@ -80,7 +80,7 @@ class Report(Result):
             `tfcaps.rem.sparsity`.
         nonzero_parameters: Parameters that are not zero.
         total_parameters: All parameters.
-        majority_share: Accuracy of always naming the most frequent class.
+        majority_share: Accuracy of always answering the most frequent class.
         dictionary: The parse trees of each predicted class.
         type_dictionary: Their keys of types, see `Trees.type_codes`, or `None`
             where children have no positions.
