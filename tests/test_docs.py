@@ -11,6 +11,7 @@ import inspect
 import pkgutil
 import re
 import shlex
+import shutil
 import urllib.request
 from pathlib import Path
 
@@ -20,6 +21,7 @@ import pytest
 import tensorflow as tf
 
 from export.run import FORMATS
+from markdown_table import markdown
 from tests import hub, rem_by_data, serving
 from tests.examples.test_kanji import symbols
 from tests.networks import draw_weights, tiny_capsnet
@@ -29,6 +31,7 @@ from tfcaps.routing import execution
 from training.configs import Config
 from training.datasets import figures
 from training.folder import RunFolder
+from training.tables import NOTHING
 
 ROOT = Path(__file__).parents[1]
 PAGES = {
@@ -195,7 +198,16 @@ def _other_formats(folder, rng, stack):
     return {}
 
 
+def _kept_runs(folder, rng, stack):
+    """Finished runs of one's own, as the page keeps them."""
+    own = folder / "results" / "mine"
+    own.mkdir(parents=True)
+    shutil.copy(ROOT / "results" / "pretrained" / "runs.jsonl", own)
+    return {}
+
+
 GIVEN = {
+    "docs/guides/paper.md": _kept_runs,
     "docs/api/viz.md": _figures,
     "docs/research/kanji.md": _symbols,
     "docs/guides/named_parts.md": _figures,
@@ -342,8 +354,17 @@ def test_guides_are_short():
     assert len(HOW_TO) >= 10
     for page in HOW_TO:  # without what is printed
         text = re.sub(r"(?ms)^```text\n.*?^```$", "", PAGES[page])
+        if page in GENERATED:  # and without the table that is made
+            text = re.sub(r"(?m)^\|.*\n", "", text)
         assert len(text.split()) <= 600, page
-        assert re.match(r"# .+\n\n(.+\n){0,2}\n?```", text), page
+        first = r"\|" if page in GENERATED else "```"
+        assert re.match(rf"# .+\n\n(.+\n){{0,2}}\n?{first}", PAGES[page]), page
+
+
+def test_a_release_is_told_in_80_lines():
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    newest = text.split("\n## ")[1]
+    assert len(newest.splitlines()) <= 80
 
 
 def test_readme_links_a_term_to_the_glossary_where_it_is_first_used():
@@ -403,9 +424,35 @@ def overview():
     return "\n".join(lines)
 
 
+def paper():
+    """Returns the guide to the paper, with what is published beside ours."""
+    text = (ROOT / "results/paper_recipe/table.md").read_text("utf-8")
+    rows = {}
+    for line in re.findall(r"^\|(.*)\|$", text, re.M):
+        name, *cells = (cell.strip() for cell in line.split("|"))
+        rows.setdefault(name, []).extend(cells)
+    heads, _, *names = rows
+    columns = [rows[heads].index(x) for x in ("accuracy, %", "sparsity, %")]
+    columns.insert(1, rows[heads].index("entropy by place, bits"))
+    lines = [
+        ["published, and ours", "accuracy, %", "ours", "entropy, bits", "ours"]
+    ]
+    lines[0] += ["pruned, %", "ours"]
+    for name in names:
+        ours = [rows[name][k].replace(NOTHING, "not run") for k in columns]
+        published = [rows[name][k + 1] for k in columns]
+        if "+Q" in name:
+            ours[2] = published[2] = NOTHING  # not pruned
+        lines.append([name, *sum(zip(published, ours, strict=True), ())])
+    page = PAGES["docs/guides/paper.md"]
+    first = re.search(r"(^\|.*\n)+", page, re.M)[0]
+    return page.replace(first, f"{markdown(lines)}\n")
+
+
 GENERATED = {
     "docs/api/overview.md": overview,
     "docs/api/rem_by_data.md": rem_by_data.page,
+    "docs/guides/paper.md": paper,
 }
 
 
