@@ -8,10 +8,12 @@ by the fixture of that page, and by nothing else.
 import contextlib
 import importlib
 import inspect
+import os
 import pkgutil
 import re
 import shlex
 import shutil
+import sys
 import urllib.request
 from pathlib import Path
 
@@ -233,10 +235,17 @@ COMPARED += [
 
 
 def agrees(printed, shown, tolerance=TOLERANCE):
-    """The same words, and numbers within the tolerance."""
+    """The same words, and numbers within the tolerance.
+
+    Numbers to 1 are shares, and at most `share` apart where that is given.
+    """
     assert _NUMBER.sub("#", printed).split() == _NUMBER.sub("#", shown).split()
-    numbers = [[float(n) for n in _NUMBER.findall(t)] for t in (printed, shown)]
-    assert numbers[0] == pytest.approx(numbers[1], **tolerance)
+    pairs = zip(*map(_NUMBER.findall, (printed, shown)), strict=True)
+    limits = dict(tolerance)
+    share = limits.pop("share", limits["abs"])
+    for new, old in ((float(a), float(b)) for a, b in pairs):
+        at_most = {"abs": share} if max(new, old) <= 1 else {}
+        assert new == pytest.approx(old, **limits | at_most)
 
 
 @pytest.mark.parametrize(
@@ -244,6 +253,10 @@ def agrees(printed, shown, tolerance=TOLERANCE):
 )
 def test_another_output_is_noticed(printed):
     agrees("accuracy 0.93\n", "accuracy 0.94\n")
+    agrees("changes 80 %\n", "changes 90 %\n", {"rel": 0.0, "abs": 15})
+    with pytest.raises(AssertionError):
+        wide = {"rel": 0.0, "abs": 15, "share": 0.3}
+        agrees("length 0.5\n", "length 0.9\n", wide)
     with pytest.raises(AssertionError):
         agrees(printed, "accuracy 0.94\n")
 
@@ -462,5 +475,10 @@ def test_a_page_is_what_the_code_says(page):
 
 
 if __name__ == "__main__":
-    for name, made in GENERATED.items():
+    for page in sys.argv[1:]:  # what it draws lies beside it then
+        os.chdir(ROOT / Path(page).parent)
+        namespace = {"__name__": "__main__"}
+        for code, _ in python_of(PAGES[page]):
+            exec(code, namespace)
+    for name, made in () if sys.argv[1:] else GENERATED.items():
         (ROOT / name).write_text(made(), "utf-8")
