@@ -99,10 +99,9 @@ def cells(folder):
         if text[0] == "|"
     )
     assert all(len(rows[0]) <= 8 for rows in (first, *others))
-    more = zip(*others, strict=True)
     return [
-        sum((row[1:] for row in rows), line)
-        for line, rows in zip(first, more, strict=True)
+        sum((row[1:] for row in more), line)
+        for line, *more in zip(first, *others, strict=True)
     ]
 
 
