@@ -5,8 +5,10 @@ trains does so on a few images, and at night as it is written.
 """
 
 import contextlib
+import functools
 import glob
 import importlib
+import inspect
 import os
 import re
 import shlex
@@ -21,6 +23,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from cli import run_command
 from examples.paper import run as paper
 from tests import pictures
 from tests.commands import told_by
@@ -189,7 +192,18 @@ def run_line(line):
     module = importlib.import_module(match[1] or f"{match[2]}.{match[3]}")
     words = shlex.split(match[4])
     files = [sorted(glob.glob(word)) or [word] for word in words]
-    return told_by(module.main, *sum(files, []))
+    main = getattr(module, "main", None)
+    if main is None or "options" in inspect.signature(main).parameters:
+        job = main or module.run
+        main = functools.partial(run_command, module.make_parser(), job)
+    return told_by(main, *sum(files, []))
+
+
+def plain(text):
+    """Returns text without times, and without errors that rounding explains."""
+    text = _TIME.sub("1", text)
+    small = r"\b[\d.]+e[-+]\d\d"
+    return re.sub(small, lambda m: "0" if float(m[0]) < 1e-5 else m[0], text)
 
 
 def shows(printed, shown, tolerance=TOLERANCE):
@@ -200,8 +214,7 @@ def shows(printed, shown, tolerance=TOLERANCE):
     for start in range(len(printed) - len(shown) + 1):
         part = "\n".join(printed[start : start + len(shown)])
         with contextlib.suppress(AssertionError):
-            texts = (_TIME.sub("1", t) for t in (part, "\n".join(shown)))
-            return agrees(*texts, tolerance)
+            return agrees(*map(plain, (part, "\n".join(shown))), tolerance)
     pytest.fail("\n".join([*shown, "is not among", *printed]))
 
 
