@@ -268,7 +268,7 @@ def _draw(
             drawing,
             "another_named_tree" if k else "named_tree",
             length=meaning,
-        )._replace(heading=f"{names[k]}: why the network names it so")
+        )._replace(heading=f"{names[k]}: why this is the answer")
         for k, drawing in enumerate(drawings)
     ]
     titles = [
