@@ -67,6 +67,10 @@ _OUTPUT = re.compile(
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 # How far a shown number may be off, as trainings differ between processors.
 TOLERANCE = {"rel": 0.05, "abs": 0.05}
+# Of a training on couplings, and of the codes of its trees.
+TOLERANCES = {
+    "docs/guides/train_rem.md": {"rel": 0.3, "abs": 15, "share": 1},
+}
 _BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.M | re.S)
 _SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 _COMMAND = re.compile(
@@ -221,16 +225,6 @@ GIVEN = {
 }
 
 
-# What these print is compared with what they show.
-COMPARED = ["README.md"]
-COMPARED += [
-    f"docs/guides/{name}.md"
-    for name in (
-        *("extend", "layers", "measure", "pretrained", "prune", "rem", "trees"),
-    )
-]
-
-
 # ----------------------------------------------------------------------- tests
 
 
@@ -287,13 +281,14 @@ def test_code_runs(page, tmp_path, monkeypatch, rng, quick_and_alone, capsys):
     with contextlib.ExitStack() as stack:
         names = given(tmp_path, rng, stack)
         namespace = {"__name__": "__main__", **names}
-        shown = outputs_of(PAGES[page]) if page in COMPARED else {}
+        shown = outputs_of(PAGES[page])
+        tolerance = TOLERANCES.get(page, TOLERANCE)
         for code, line in python_of(PAGES[page]):
             capsys.readouterr()
             # So that a traceback names the line of the page.
             exec(compile("\n" * line + code, page, "exec"), namespace)
             if code in shown:
-                agrees(capsys.readouterr().out, shown[code])
+                agrees(capsys.readouterr().out, shown[code], tolerance)
 
 
 def test_commands_parse():
