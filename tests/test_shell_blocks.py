@@ -137,6 +137,7 @@ def _digits(folder, stack):
 
 def _experiments(folder, stack):
     """What stands for hours of training: each run has what one has measured."""
+    _mnist(folder, stack)
     (folder / "tensorflow_datasets").mkdir()
     (folder / "fake.py").write_text(FAKE.format(ROOT), "utf-8")
     patch = stack.enter_context(pytest.MonkeyPatch.context())

@@ -83,8 +83,8 @@ def _training(data: Data, folder: RunFolder, strategy: Strategy | None) -> str:
             print(f"{title} in one pass, then about two minutes")
             continue
         settings = config.of(name)
-        start = starting.network(config) if name == "rem" else None
         with devices.scope(strategy):
+            start = starting.network(config) if name == "rem" else None
             setup = train.prepare(name, data, settings, strategy, start)
             seconds = _step_seconds(setup)
         total = total or _features(setup)
