@@ -178,8 +178,8 @@ TABLES = {
         {**BEFORE, "accuracy": 0.991},
         ["weights", "pruned"],
         "REM changed the size and nothing else that is measured here, by a "
-        "point or a tenth: accuracy 100.00, found once 99.7, NMI 1.00, local 42.0, "
-        "answer changes 89.2, shorter 100.0, by place 0.00 (REM). In %",
+        "point or a tenth: accuracy 100.00, found once 99.7, NMI 1.00, local "
+        "42.0, answer changes 89.2, shorter 100.0, by place 0.00 (REM). In %",
     ),
     "a point": (
         {**BEFORE, "accuracy": 0.989},
