@@ -94,7 +94,7 @@ def test_arguments_of_version_0_3_are_read_if_they_had_no_effect(made, unused):
     config = made.get_config()
     assert type(made).from_config({**config, **unused}).get_config() == config
     if "zeros" not in unused.values():
-        with pytest.raises(TypeError, match="unexpected|rror"):
+        with pytest.raises(TypeError, match="argument"):
             type(made).from_config({**config, **dict.fromkeys(unused, 7)})
 
 
