@@ -94,6 +94,8 @@ ConstellationCaps(3, max_of_type=0)
     `num_capsules` and `max_of_type` must be integers of at least 1.
 ConstellationCaps(3, max_parts=0)
     `max_parts` must be integers of at least 1. Received: max_parts=0.
+MapCaps(3, orphan=0)
+    `orphan` must be above 0 nats. Received: orphan=0.
 """,
     **NAMES,
 )

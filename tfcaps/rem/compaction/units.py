@@ -87,12 +87,8 @@ class UnitCall(NamedTuple):
 class Units:
     """The units of a functional model, numbered, and their groups.
 
-    With `frozen_stay` layers that are not trained keep their units.
-
-    Attributes:
-        calls: The calls, in the order in which they happen.
-        groups: Group of each unit; units of one group leave together.
-        pinned: Whether each group stays, whatever its weights.
+    Units of one of the `groups` leave together; those that are `pinned` stay,
+    and with `frozen_stay` those of layers that are not trained.
     """
 
     def __init__(self, model: keras.Model, frozen_stay: bool = False):
