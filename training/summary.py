@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Mapping
+from typing import Any
 
 from markdown_table import markdown
 from tfcaps.rem import Report
@@ -187,6 +188,20 @@ def text(reports: Mapping[str, Report]) -> str:
     table = markdown(cells(reports))
     said = "\n\n".join(wrapped(text) for text, _ in sentences(last))
     return f"{said}\n\n{table}\n{wrapped(note(reports))}"
+
+
+def of_fit(model: Any) -> list[str]:
+    """Says what a network that is estimated by its own `fit` has chosen."""
+    report = getattr(model, "report", None)
+    if not report:
+        return []
+    sentences = [f"Form: {report['form']}."]
+    if "linear_accuracy" in report:
+        sentences.append(
+            "A linear head on the backbone's features of the whole images is "
+            f"right for {report['linear_accuracy']:.1%} of the test images."
+        )
+    return sentences
 
 
 def wrapped(paragraphs: str) -> str:
