@@ -18,7 +18,6 @@ from training.images import (
 
 # Images and labels of a file, before `checked`.
 Arrays = tuple[Array, Array]
-SEEDS = 1000  # from one set of drawn images to the next
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,40 +134,6 @@ class Data:
             others={k: change(split) for k, split in self.others.items()},
             masks=None,
         )
-
-
-def drawn(
-    name: str,
-    draw: Callable[[int, int], tuple[Arrays, Masks]],
-    class_names: Callable[[], Sequence[str]],
-    first_seed: int,
-    counts: tuple[int, int],
-) -> Callable[..., Data]:
-    """Returns what makes a data set of images that are drawn.
-
-    `draw` draws so many images by a seed, with labels and masks. That of the
-    training images is `first_seed`, the next that of testing; `counts` are how
-    many there are of both.
-    """
-
-    def generate(
-        data_dir: str | None = None,
-        validation: float = 0.1,
-        *,
-        seed: int = 0,
-        train: int = counts[0],
-        test: int = counts[1],
-    ) -> Data:
-        """Makes the data set, with masks of the test images."""
-        names, first = class_names(), first_seed + SEEDS * seed
-        seen, _ = draw(train, first)
-        unseen, masks = draw(test, first + 1)
-        data = checked(name, seen, unseen, names)
-        return dataclasses.replace(data, masks=masks).with_validation(
-            validation
-        )
-
-    return generate
 
 
 def held_out(labels: Array, share: float) -> tuple[Array, Array]:

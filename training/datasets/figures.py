@@ -17,13 +17,14 @@ are empty.
 Source: after SynDaCaTE, Levi and van der Wilk, 2025, arXiv 2506.17558.
 """
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from training.datasets.data import Arrays, Data, Masks, drawn
+from training.datasets.data import Arrays, Data, Masks, checked
 from training.images import Array
 
 
@@ -154,21 +155,29 @@ def draw(
     )
 
 
-def _generator(design: str) -> Callable[..., Data]:
-    def class_names() -> list[str]:
-        each = [[kind or "-" for kind in f] for f in DESIGNS[design].figures]
-        return [" / ".join((" ".join(f[:2]), " ".join(f[2:]))) for f in each]
-
-    return drawn(
-        design,
-        partial(draw, design=design),
-        class_names,
-        first_seed=21,
-        counts=(8000, 2000),
+def _generate(
+    design: str,
+    data_dir: str | None = None,
+    validation: float = 0.1,
+    *,
+    seed: int = 0,
+    train: int = 8000,
+    test: int = 2000,
+) -> Data:
+    """Makes a data set of so many images, with masks of the test images."""
+    figures = [[kind or "-" for kind in f] for f in DESIGNS[design].figures]
+    names = [" / ".join((" ".join(f[:2]), " ".join(f[2:]))) for f in figures]
+    first = 21 + 1000 * seed
+    (seen, _), (unseen, masks) = (
+        draw(count, first + k, design) for k, count in enumerate((train, test))
     )
+    data = checked(design, seen, unseen, names)
+    return dataclasses.replace(data, masks=masks).with_validation(validation)
 
 
-generate, generate_of_four, generate_repeated = map(_generator, DESIGNS)
+generate, generate_of_four, generate_repeated = (
+    partial(_generate, design) for design in DESIGNS
+)
 
 
 def _arranged(

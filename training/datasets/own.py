@@ -11,6 +11,7 @@ import contextlib
 import csv
 import dataclasses
 import hashlib
+import math
 import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -269,14 +270,26 @@ def _unique(listing: Listing, *, skip_broken: bool) -> Listing:
 
 
 class Survey(NamedTuple):
-    """What the headers of pictures tell.
+    """What the headers of pictures tell; of one that comes twice, both count.
 
-    Of pictures that come several times, all count.
+    Attributes:
+        sizes: Width and height of each, `[n, 2]`.
+        counts: How many each class has.
+        training: How many are for training and validation.
     """
 
-    sizes: tuple[tuple[int, int], ...]  # width and height of each
-    pictures: tuple[Picture, ...]
-    training: tuple[Picture, ...]  # those for training and validation
+    sizes: Array
+    counts: Array
+    training: int
+
+    def steps(self, balanced: bool, batch_size: int) -> int:
+        """Returns about how many steps an epoch has.
+
+        Balanced, a rare class is seen as often as the most frequent one.
+        """
+        most = len(self.counts) * self.counts.max()
+        repeats = most / self.counts.sum() if balanced else 1.0
+        return math.ceil(self.training * repeats / batch_size)
 
 
 def survey(path: Path) -> Survey | None:
@@ -288,12 +301,13 @@ def survey(path: Path) -> Survey | None:
         return None
     listing = list_pictures(path)
     headers = {p: pictures.header(p.file) for p in listing.pictures}
-    sizes = {p: h.size for p, h in headers.items() if h is not None}
-    if not sizes:
+    listing = listing.without({p: "" for p, h in headers.items() if h is None})
+    if not listing.pictures:
         return None
-    test = {listing.pictures[k] for k in listing.split(validation=0.0)[-1]}
-    training = tuple(p for p in sizes if p not in test)
-    return Survey(tuple(sizes.values()), tuple(sizes), training)
+    sizes = [h.size for h in headers.values() if h is not None]
+    _, counts = np.unique(listing.labels(), return_counts=True)
+    *training, _ = listing.split(validation=0.0)
+    return Survey(np.array(sizes), counts, sum(map(len, training)))
 
 
 def load(
