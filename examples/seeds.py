@@ -180,6 +180,14 @@ def tree_measures(used: Any) -> Row:
     return {name: round(getattr(used, name)["zero"], 4) for name in names}
 
 
+def leaves_of(trees: Any, names: Sequence[str]) -> list[list[Any]]:
+    """Returns place and name of each leaf; the names are of the types."""
+    return [
+        [(trees.places[n, k], names[trees.types[k]]) for k in np.flatnonzero(x)]
+        for n, x in enumerate(trees.in_tree)
+    ]
+
+
 def draw_trees(
     path: Path,
     images: Any,

@@ -21,7 +21,6 @@ component, too.
 import re
 from collections.abc import Iterator
 from importlib import metadata
-from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
@@ -83,10 +82,7 @@ class Character(NamedTuple):
 
 
 def draw(
-    count: int,
-    seed: int,
-    characters: str = CHARACTERS,
-    folder: Path | None = None,
+    count: int, seed: int, characters: str = CHARACTERS
 ) -> tuple[Arrays, Masks]:
     """Draws images of all characters, equally many, in random order.
 
@@ -96,7 +92,7 @@ def draw(
     """
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.arange(count) % len(characters))
-    each = [read(name, folder) for name in characters]
+    each = map(read, characters)
     images = np.empty((count, SIZE, SIZE, 1), np.uint8)
     parts = np.zeros((count, _MOST, SIZE, SIZE), bool)
     kinds = np.full((count, _MOST), -1)
@@ -113,27 +109,8 @@ def draw(
     return (images, labels), Masks(parts, kinds=kinds, kind_names=names)
 
 
-def read(character: str, folder: Path | None = None) -> Character:
-    """Returns a character of KanjiVG, which consists of `COMPONENTS` alone.
-
-    The SVG files are those of the package `kanjivg`, or of a folder.
-    """
-    path = (folder or _folder()) / f"{ord(character):05x}.svg"
-    root = ElementTree.parse(path).getroot()[0][0]
-    found = list(_components(root))
-    strokes = [
-        (_points(path), owner)
-        for owner, (_, group) in enumerate(found)
-        for path in group.iter()
-        if path.tag.endswith("path")
-    ]
-    kinds, _ = zip(*found, strict=True)
-    points, owners = zip(*strokes, strict=True)
-    return Character(_name(root), kinds, points, owners)
-
-
-def _folder() -> Path:
-    """Returns the folder of the package's SVG files."""
+def read(character: str) -> Character:
+    """Returns a character of KanjiVG, which consists of `COMPONENTS` alone."""
     try:
         package = metadata.distribution("kanjivg")
     except metadata.PackageNotFoundError:
@@ -141,7 +118,18 @@ def _folder() -> Path:
             "kanji are drawn from the package kanjivg, not installed here; in "
             'the folder of tfcaps run pip install --editable ".[kanji]".'
         ) from None
-    return Path(str(package.locate_file("kanji")))
+    path = package.locate_file(f"kanji/{ord(character):05x}.svg")
+    root = ElementTree.parse(str(path)).getroot()[0][0]
+    groups = list(_components(root))
+    strokes = [
+        (_points(path), owner)
+        for owner, (_, group) in enumerate(groups)
+        for path in group.iter()
+        if path.tag.endswith("path")
+    ]
+    kinds, _ = zip(*groups, strict=True)
+    points, owners = zip(*strokes, strict=True)
+    return Character(_name(root), kinds, points, owners)
 
 
 def _components(
