@@ -53,14 +53,7 @@ def measured(run: Path, maps: dict[str, dict[str, Any]]) -> seeds.Row:
 
     folder = RunFolder.resume(run)
     config = folder.config
-    data = datasets.load(
-        config.dataset,
-        config.data_dir,
-        validation=config.validation,
-        resize=config.resize,
-    )
-    if config.samples is not None:
-        data = data.reduced(config.samples)
+    data = datasets.of_run(config)
     model = folder.load_model(config.model_names[-1])
     kept = maps.setdefault(config.dataset, {})
     cached = features.cache_features(model, data, config, kept)

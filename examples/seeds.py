@@ -4,6 +4,7 @@ A row of measures is added to <name>.jsonl, and <name>.md made of all rows.
 """
 
 import argparse
+import dataclasses
 import json
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
@@ -146,11 +147,11 @@ def named_parts(
     from tfcaps import rem
 
     masks = masks[: len(trees)]
-    kinds, there = masks.kinds.copy(), masks.kinds >= 0
     if by_chance:
+        kinds, there = masks.kinds.copy(), masks.kinds >= 0
         kinds[there] = np.random.default_rng(0).permutation(kinds[there])
-    known = rem.PartMasks(masks.parts, kinds=kinds, reach=None)
-    return rem.named_parts(trees, known, type_kinds=type_kinds)
+        masks = dataclasses.replace(masks, kinds=kinds)
+    return rem.named_parts(trees, masks, type_kinds=type_kinds)
 
 
 def kinds_of_types(named: Any) -> Any:

@@ -36,10 +36,10 @@ _LOOKED_AT, _NUMBERS = 500, 2**25
 
 
 class Figure(NamedTuple):
-    """A figure of the report, or a sentence why there is none."""
+    """A figure of the report."""
 
     name: str
-    drawing: viz.Drawing | None
+    drawing: viz.Drawing
     heading: str
     caption: str
 
@@ -61,19 +61,11 @@ def figure(
 
 
 def save(some: Sequence[Figure], folder: Path) -> Written:
-    """Writes `<name>.png` of those that have a drawing."""
+    """Writes `<name>.png` of each."""
     return [
         (one.drawing.save(folder / one.name), one.heading, one.caption)
         for one in some
-        if one.drawing is not None
     ]
-
-
-def _left_out(name: str, **facts: Any) -> Figure:
-    """Returns why a figure would be empty."""
-    heading = TEXTS[name]["heading"].format(**facts)
-    why = TEXTS[name]["empty"].strip().replace("\n", " ")
-    return Figure(name, None, heading, f"{heading}: left out. {why}")
 
 
 # ------------------------------------------------------------- of the measures
@@ -113,8 +105,6 @@ def of_measures(
             threshold=last.tree_threshold,
         )
         figures.append(figure("parse_trees", drawing, model=title))
-    else:
-        figures.append(_left_out("parse_trees", model=title))
     return figures
 
 
@@ -201,7 +191,7 @@ def saliency(
             "saliency": keras.ops.convert_to_numpy(drawn),
         }
     if not maps:
-        return _left_out("saliency")
+        return None
     drawing = viz.saliency(
         sample.images[rows],
         maps,

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, median, pstdev
-from typing import Any, NamedTuple
+from typing import Any
 
 if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
@@ -125,13 +125,6 @@ def _line(run: FinishedRun) -> str:
 # ------------------------------------------------------------ columns of tables
 
 
-class Summary(NamedTuple):
-    """A measure over seeds, and its population deviation if there is one."""
-
-    value: float
-    deviation: float | None = None
-
-
 @dataclasses.dataclass(frozen=True)
 class Column:
     """A measure of a model: how it is called, stored and written."""
@@ -145,14 +138,16 @@ class Column:
 
     def summary(
         self, models: Sequence[Mapping[str, Any]], field: str | None = None
-    ) -> Summary:
-        """Returns the measure, or another field, over models of some seeds."""
+    ) -> list[float]:
+        """Returns the measure, or another field, over models of some seeds.
+
+        Behind a mean stands its population deviation, if there are several.
+        """
         field = field or self.field
         values = [self.factor * look_up(model, field) for model in models]
         if self.statistic == "median":
-            return Summary(median(values))
-        spread = pstdev(values) if len(values) > 1 else None
-        return Summary(mean(values), spread)
+            return [median(values)]
+        return [mean(values), pstdev(values)][: len(values)]
 
     def write(self, models: Sequence[Mapping[str, Any]]) -> str:
         """Returns the mean over models, ± its deviation if there are more."""
@@ -160,10 +155,9 @@ class Column:
             return NOTHING
         return self.text(self.summary(models))
 
-    def text(self, summary: Summary) -> str:
+    def text(self, summary: Sequence[float]) -> str:
         """Returns a value, ± its deviation if there is one."""
-        known = [value for value in summary if value is not None]
-        return " ± ".join(map(self.number, known))
+        return " ± ".join(map(self.number, summary))
 
     def number(self, value: float) -> str:
         """Returns a number with the digits of the column."""

@@ -21,14 +21,14 @@ component, too.
 import re
 from collections.abc import Iterator
 from importlib import metadata
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import numpy as np
 from scipy import ndimage
 
 from cli import UserError
-from training.datasets.data import Arrays, Masks
+from training.datasets.data import Arrays
 from training.images import Array
 
 # Found by a random search for components of at most six strokes that have many
@@ -83,13 +83,15 @@ class Character(NamedTuple):
 
 def draw(
     count: int, seed: int, characters: str = CHARACTERS
-) -> tuple[Arrays, Masks]:
+) -> tuple[Arrays, Any]:
     """Draws images of all characters, equally many, in random order.
 
     What is drawn depends on count, seed and characters alone: images `[n, 48,
     48, 1]`, uint8, and labels `[n]`, which index `characters`; masks of the
-    components, three at most.
+    components, three at most, as `tfcaps.rem.PartMasks`.
     """
+    from tfcaps.rem import PartMasks  # it takes long to load
+
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.arange(count) % len(characters))
     each = map(read, characters)
@@ -106,7 +108,8 @@ def draw(
                 character, len(some), rng
             )
     names = tuple(COMPONENTS.values())
-    return (images, labels), Masks(parts, kinds=kinds, kind_names=names)
+    masks = PartMasks(parts, kinds=kinds, kind_names=names, reach=None)
+    return (images, labels), masks
 
 
 def read(character: str) -> Character:

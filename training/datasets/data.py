@@ -1,7 +1,8 @@
-"""A loaded data set: arrays that fit together, and masks of parts."""
+"""A loaded data set: arrays that fit together."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -9,54 +10,17 @@ from cli import UserError
 from training.images import (
     Array,
     Images,
-    Rows,
     Split,
     centre_crop,
     resize,
     size_text,
 )
 
+if TYPE_CHECKING:  # it takes long to load
+    from tfcaps.rem import PartMasks
+
 # Images and labels of a file, before `checked`.
 Arrays = tuple[Array, Array]
-
-
-@dataclasses.dataclass(frozen=True)
-class Masks:
-    """The pixels of the parts of objects, and of what belongs to nothing.
-
-    All masks are bool, and True where the thing is. A mask of a part that an
-    image does not have is False everywhere.
-
-    Attributes:
-        parts: The parts that the object is made of, `[n, parts, h, w]`.
-        loose: Parts or pieces that belong to no object, `[n, pieces, h, w]`.
-        kinds: The kind of each of `parts`, `[n, parts]`, ints that index
-            `kind_names`, -1 for a part that is not there; `None` if parts are
-            of no kind.
-        loose_kinds: Those of `loose`, `[n, pieces]`.
-        centres: Row and column of the centre of each of `parts` in pixels, the
-            first of which is at 0, `[n, parts, 2]`, NaN for one that is not
-            there; `None` if only the masks tell.
-        loose_centres: Those of `loose`, `[n, pieces, 2]`.
-        kind_names: What the kinds are called.
-    """
-
-    parts: Array
-    loose: Array | None = None
-    kinds: Array | None = None
-    loose_kinds: Array | None = None
-    centres: Array | None = None
-    loose_centres: Array | None = None
-    kind_names: tuple[str, ...] = ()
-
-    def __getitem__(self, rows: Rows) -> "Masks":
-        """Returns the masks of some images."""
-        some = {
-            name: values[rows]
-            for name, values in vars(self).items()
-            if name != "kind_names" and values is not None
-        }
-        return dataclasses.replace(self, **some)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +34,8 @@ class Data:
     class_names: tuple[str, ...]
     # Further test sets by name, such as `familiar` viewpoints.
     others: Mapping[str, Split] = dataclasses.field(default_factory=dict)
-    masks: Masks | None = None  # of the test images, where they are known
+    # Parts of the test images, where they are known.
+    masks: "PartMasks | None" = None
     left_out: tuple[str, ...] = ()  # a sentence for each file
 
     @property
