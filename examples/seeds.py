@@ -19,6 +19,7 @@ from markdown_table import markdown, write_tables
 Row = dict[str, Any]
 PAGES = tomllib.loads(Path(__file__).with_name("pages.toml").read_text("utf-8"))
 FOLDER = Path("results") / "named_parts"
+_DRAWN = 10  # images whose trees are drawn
 
 
 def write_page(path: Path, name: str, rows: Sequence[Row]) -> None:
@@ -181,39 +182,30 @@ def tree_measures(used: Any) -> Row:
     return {name: round(getattr(used, name)["zero"], 4) for name in names}
 
 
-def leaves_of(trees: Any, names: Sequence[str]) -> list[list[Any]]:
-    """Returns place and name of each leaf; the names are of the types."""
-    return [
-        [(trees.places[n, k], names[trees.types[k]]) for k in np.flatnonzero(x)]
-        for n, x in enumerate(trees.in_tree)
-    ]
-
-
 def draw_trees(
     path: Path,
+    network: Any,
     images: Any,
-    titles: Sequence[str],
-    wrong: Sequence[bool],
-    leaves: Sequence[Sequence[tuple[Any, str]]],
+    trees: Any,
+    labels: Any,
+    classes: Sequence[str],
+    types: Sequence[str] | None = None,
 ) -> None:
-    """Draws images and their leaves, each a place and what it is called.
+    """Draws the trees of the first images, with names of classes and types."""
+    from tfcaps import rem, viz
 
-    Wrong titles are red.
-    """
-    import matplotlib.pyplot as plt
-
-    rows = -(-len(images) // 5)
-    figure = plt.figure(figsize=(10, 2.3 * rows), layout="constrained")
-    style: Any = {"color": "w", "ha": "center", "va": "center", "fontsize": 8}
-    style["bbox"] = {"fc": "tab:blue", "ec": "none", "alpha": 0.7, "pad": 1}
-    for number, image in enumerate(images):
-        panel = figure.add_subplot(rows, 5, number + 1)
-        panel.set_axis_off()
-        panel.imshow(np.squeeze(image), cmap="gray")
-        tint = "crimson" if wrong[number] else "k"
-        panel.set_title(titles[number], fontsize=9, color=tint)
-        for (row, column), text in leaves[number]:
-            panel.text(column, row, text, **style)
+    few = slice(_DRAWN)
+    explained = rem.explain(
+        network,
+        images[few],
+        trees=trees[few],
+        class_names=classes,
+        type_names=types,
+    )
+    pairs = zip(trees.predicted[few], labels[few], strict=True)
+    titles = [
+        f"{classes[j]} ({'right' if j == k else f'WRONG: {classes[k]}'})"
+        for j, k in pairs
+    ]
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=80)
-    plt.close(figure)
+    viz.tree_fields(explained, titles).save(path)

@@ -70,7 +70,10 @@ def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
         }
         row["trees"].append(measures | line)
     if options.draw is not None:
-        draw(options.draw, images, data.test.labels, trees, data.class_names)
+        labels = data.test.labels[: options.tested]
+        seeds.draw_trees(
+            options.draw, network, images, trees, labels, data.class_names
+        )
     return row
 
 
@@ -102,14 +105,6 @@ def fit(network: Any, data: Any, epochs: int, seed: int) -> None:
         ),
     )
     train.fit(network, batches, [], epochs)
-
-
-def draw(path: Any, images: Any, labels: Any, trees: Any, names: Any) -> None:
-    """Draws the first ten images with the types of their leaves."""
-    told = trees.predicted[:10]
-    leaves = seeds.leaves_of(trees[:10], [*map(str, range(trees.num_types))])
-    titles = [names[j] for j in told]
-    seeds.draw_trees(path, images[:10], titles, told != labels[:10], leaves)
 
 
 if __name__ == "__main__":

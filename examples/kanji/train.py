@@ -25,21 +25,14 @@ _SEARCHED = 6000  # images in which components are sought
 _MOST = 1000  # images of a kind whose trees are measured
 
 
-class Shown(NamedTuple):
-    """Images with their classes and trees."""
-
-    images: Any
-    labels: Any
-    trees: Any
-
-
 class Measured(NamedTuple):
-    """What is measured of a network, and what may be drawn of it."""
+    """A network, and what is measured on images with classes and trees."""
 
     row: seeds.Row
     network: Any
-    known: Shown
-    strange: Shown  # of characters never trained, with all that is active
+    images: Any
+    labels: Any
+    trees: Any
     kinds: Any  # the component of each type
     used: Any  # its faithfulness
 
@@ -90,7 +83,7 @@ def measured_by(
     trees = trees_of(images)
     named = seeds.named_parts(trees, masks, kinds)
     chance = seeds.named_parts(trees, masks, kinds, by_chance=True)
-    strange, of_strange, new = drawn(
+    strange, _, new = drawn(
         min(_MOST, options.tested), _UNSEEN, characters=data.UNSEEN
     )
     of_new = trees_of(strange)
@@ -114,9 +107,7 @@ def measured_by(
         "unseen_chance": share(active, by_chance=True),
         "unseen_tree": share(of_new),
     }
-    known = Shown(images, labels, trees)
-    unknown = Shown(strange, of_strange, active)
-    return Measured(row, network, known, unknown, kinds, used)
+    return Measured(row, network, images, labels, trees, kinds, used)
 
 
 def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
@@ -128,19 +119,13 @@ def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
 
 
 def draw(path: Any, of_seed: Measured) -> None:
-    """Draws ten trees, and active parts of five characters never trained."""
-    names = np.array([*data.COMPONENTS.values(), "?"])[of_seed.kinds]
-    images, titles, wrong, leaves = [], [], [], []
-    for some, count, characters, is_class in (
-        (of_seed.known, 10, data.CHARACTERS, True),
-        (of_seed.strange, 5, data.UNSEEN, False),
-    ):
-        told = some.trees.predicted if is_class else some.labels
-        images += [*some.images[:count]]
-        titles += [data.read(characters[j]).name for j in told[:count]]
-        wrong += [*(told[:count] != some.labels[:count])]
-        leaves += seeds.leaves_of(some.trees[:count], names)
-    seeds.draw_trees(path, images, titles, wrong, leaves)
+    """Draws trees, with the names of characters and components."""
+    row, network, images, labels, trees, kinds, _ = of_seed
+    components = np.array([*data.COMPONENTS.values(), "?"])[kinds]
+    characters = [data.read(each).name for each in data.CHARACTERS]
+    seeds.draw_trees(
+        path, network, images, trees, labels, characters, [*components]
+    )
 
 
 if __name__ == "__main__":

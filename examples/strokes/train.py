@@ -11,16 +11,12 @@ import argparse
 import sys
 from typing import Any
 
-import numpy as np
-
 from cli import Parser
 from examples import seeds
-from examples.kanji import data
 from examples.kanji import train as kanji
 
 _BATCH = 32
 _FEW = 1500  # images from which strokes are found
-_NEAR = 6.0  # pixels from where a stroke should be to where it is drawn
 
 
 def make_parser() -> Parser:
@@ -53,7 +49,7 @@ def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
     """Trains a network of one seed, and measures it."""
     of_seed = kanji.measured_by(trained, options, seed)
     if options.draw is not None:
-        draw(options.draw, of_seed)
+        kanji.draw(options.draw, of_seed)
     used = of_seed.used
     components = {
         **seeds.tree_measures(used),
@@ -62,36 +58,6 @@ def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
         "empty": 100 * used.empty_trees,
     }
     return {**of_seed.row, "components": components}
-
-
-def draw(path: Any, of_seed: kanji.Measured) -> None:
-    """Draws images with the strokes of the components in their trees.
-
-    A label has the type of the component, and of the stroke.
-    """
-    import keras
-
-    from examples.strokes.shared import OFFSET, STRIDE
-
-    network, (images, labels, trees) = of_seed.network, of_seed.known
-    layer = network.get_layer("components")
-    below = keras.Model(network.input, layer.input)
-    leaves: list[list[tuple[Any, str]]] = []
-    for n, active in enumerate(below.predict(images[:10], verbose=0)):
-        leaves.append([])
-        for child in np.flatnonzero(trees.in_tree[n]):
-            part = trees.types[child]
-            for slot in np.flatnonzero(layer.strokes.parts == part):
-                kind = layer.strokes.types[slot]
-                expected = trees.places[n, child] + layer.strokes.places[slot]
-                there = OFFSET + STRIDE * np.argwhere(active[..., kind] > 0.5)
-                apart = np.linalg.norm(there - expected, axis=1)
-                if apart.min(initial=np.inf) < _NEAR:
-                    place = there[apart.argmin()]
-                    leaves[-1].append((place, f"{part}.{kind}"))
-    told = trees.predicted[:10]
-    titles = [data.read(data.CHARACTERS[j]).name for j in told]
-    seeds.draw_trees(path, images[:10], titles, told != labels[:10], leaves)
 
 
 if __name__ == "__main__":
