@@ -118,7 +118,7 @@ def test_a_run_measures_parts_and_shows_them(
     saved = json.loads((tmp_path / "rem.json").read_text("utf-8"))
     saved = saved["models"]["rem"]
     assert saved["pixels"] == PIXELS.to_dict()
-    assert saved["named_parts"] == named.to_dict()
+    assert saved["named_parts"] == json.loads(json.dumps(named.to_dict()))
     assert saved["verdict"].endswith(named.verdict)
 
 

@@ -177,11 +177,11 @@ def test_a_split_decides(table):
         (ROWS, "", "must have the columns file and label"),
         ([*ROWS, ("a/1.png",)], "file,label", "line 22 must have 2 cells"),
         ([("a/1.png", "a", "x")], "file,label", "line 2 must have 2 cells"),
-        ([("a/1.png", "")], "file,label", "line 2 has no label"),
-        ([(" ", "a")], "file,label", "line 2 has no file"),
+        ([("a/1.png", "")], "file,label", "line 2 must have .* a label"),
+        ([(" ", "a")], "file,label", "line 2 must have a file"),
         ([*ROWS, ("a/1.png", "a;b")], "file,label", "line 22 .* 'a;b'; a"),
         ([("a/1.png", "a|b")], "file,label", "line 2 .* several labels for on"),
-        ([("a/1.png", "a", "dev")], "file,label,split", "the split 'dev'"),
+        ([("a/1.png", "a", "dev")], "file,label,split", "line 2 .* and 'dev'"),
         ([("a/1.png", '"a')], "file,label", "not a readable CSV file"),
         ([*ROWS, ("b/x.png", "b")], "file,label", "line 22: there is no file"),
         (ROWS[:10], "file,label", "csv must have at least two labels"),
@@ -203,7 +203,7 @@ def test_wrong_files_are_refused_and_the_line_is_named(
 
 def test_files_that_are_no_csv_or_not_there_are_refused(table, tmp_path):
     path = table(ROWS, encoding="utf-16")
-    assert_user_error("labels.csv is not UTF-8", load, path)
+    assert_user_error("not a readable CSV file in UTF-8", load, path)
     path.unlink()
     for read in (load, lambda path: defaults.load(str(path))):
         assert_user_error("there is no file .*labels.csv", read, path)
