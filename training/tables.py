@@ -30,6 +30,7 @@ from cli import Parser, UserError, run_command, start_quietly
 FILE_NAME = "runs.jsonl"
 # The JSON files of a run folder that are kept, without their suffix.
 PARTS = ("config", "environment", "seconds", "rem")
+_NEEDED = ("config", "rem")
 TITLES = {"baseline": "Baseline", "rem": "REM"}
 NOTHING = "–"
 
@@ -56,18 +57,15 @@ def read(path: Path) -> list[FinishedRun]:
     for file in (path, path / FILE_NAME):
         if file.is_file():
             return read_file(file)
-    for part in ("config", "rem"):
-        if not (path / f"{part}.json").is_file():
-            raise UserError(
-                f"{path} is no finished run: it has no {part}.json."
-            )
-    parts = {
-        part: _parsed(file.read_bytes(), str(file))
-        for part in PARTS
-        if (file := path / f"{part}.json").is_file()
-    }
-    seed = parts["config"]["seed"]
-    return [FinishedRun(path.name, seed, parts, str(path))]
+    files = {part: path / f"{part}.json" for part in PARTS}
+    files = {p: f for p, f in files.items() if f.is_file() or p in _NEEDED}
+    try:
+        parts = {p: json.loads(f.read_bytes()) for p, f in files.items()}
+        return [
+            FinishedRun(path.name, parts["config"]["seed"], parts, str(path))
+        ]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is no finished run: {error}.") from error
 
 
 def read_file(path: Path) -> list[FinishedRun]:
@@ -77,22 +75,15 @@ def read_file(path: Path) -> list[FinishedRun]:
     runs = []
     for number, text in enumerate(path.read_bytes().splitlines(), 1):
         where = f"{path}, line {number}"
-        content = _parsed(text, where)
         try:
+            content = json.loads(text)
             name, seed = content.pop("name"), content.pop("seed")
-        except (AttributeError, KeyError, TypeError) as error:
+        except (ValueError, AttributeError, KeyError, TypeError) as error:
             raise UserError(
-                f"{where} must be an object with name and seed."
+                f"{where} must be an object of JSON with name and seed."
             ) from error
         runs.append(FinishedRun(name, seed, content, where))
     return runs
-
-
-def _parsed(text: bytes, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise UserError(f"{where} is not JSON: {error}.") from error
 
 
 def add(path: Path, runs: Iterable[FinishedRun]) -> None:
