@@ -71,8 +71,8 @@ _CHUNK = 200  # images of a character drawn at a time
 class Character(NamedTuple):
     """The strokes of a character, and what they belong to.
 
-    Its name has its components: `a b` is a left of b, `a / b` above b. Strokes
-    are row and column of points along them, `[points, 2]`, in units of KanjiVG.
+    Its name has its components, in the order of writing. Strokes are row and
+    column of points along them, `[points, 2]`, in units of KanjiVG.
     """
 
     name: str
@@ -132,7 +132,9 @@ def read(character: str) -> Character:
     ]
     kinds, _ = zip(*groups, strict=True)
     points, owners = zip(*strokes, strict=True)
-    return Character(_name(root), kinds, points, owners)
+    names = [*COMPONENTS.values()]
+    name = " ".join(names[kind] for kind in kinds)
+    return Character(name, kinds, points, owners)
 
 
 def _components(
@@ -146,16 +148,6 @@ def _components(
             yield list(COMPONENTS).index(element), part
         else:
             yield from _components(part)
-
-
-def _name(group: ElementTree.Element) -> str:
-    """Returns the components by name, in brackets where they form a part."""
-    if (element := _attribute(group, "element")) in COMPONENTS:
-        return COMPONENTS[element]
-    names = [_name(part) for part in group]
-    names = [f"({name})" if " " in name else name for name in names]
-    stacked = _attribute(group[0], "position") in ("top", "bottom")
-    return (" / " if stacked else " ").join(names)
 
 
 def _attribute(node: ElementTree.Element, name: str) -> str | None:
