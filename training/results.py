@@ -15,6 +15,7 @@ import keras
 from cli import UserError, progress
 from export import run as export_command
 from tfcaps import rem
+from tfcaps.rem.evaluation.evaluate import costs
 from tfcaps.rem.evaluation.faithfulness import SHIFTED, tree_stability
 from tfcaps.rem.evaluation.levels import CURVE
 from tfcaps.rem.evaluation.named_parts import part_stability
@@ -98,24 +99,22 @@ def measure(
     levels = config.fixed_levels
     if config.levels == LOWEST and len(reports) < len(models):
         levels = lowest_levels(config, data, models)
-    sample = Sample(data)
+    sample = Sample(data, config, cache)
     for name, model in models.items():
         if name in reports:
             continue
         of_tests = {}
-        for test, split in {"test": data.test, **data.others}.items():
+        head, seen = sample.behind(model)
+        for test, split in {"test": seen, **data.others}.items():
             _tell(name, f"parse trees of the {test} images")
-            curve = CURVE if test == "test" else ()
+            network, curve = (head, CURVE) if split is seen else (model, ())
             evaluator = rem.Evaluator(
-                model, levels, mode=config.mode, curve=curve
+                network, levels, mode=config.mode, curve=curve
             )
             batches = Batches(*split, measured_at_once(model))
-            of_tests[test] = evaluator.run(batches, verbose=progress() % 2)
-        head, images = model, sample.images
-        if cache and data.masks is None:  # noise is of images
-            cached = features.cache_features(model, data, config, cache)
-            head = cached.head
-            images = cached.data.test.images.take(sample.rows)
+            report = evaluator.run(batches, verbose=progress() % 2)
+            of_tests[test] = dataclasses.replace(report, **costs(model))
+        images = seen.images.take(sample.rows)
         named = measure_parts(model, sample)
         used = faithfulness(name, model, head, images, sample)
         if named is not None:
@@ -283,7 +282,13 @@ def write_report(
         [
             viz.Section(
                 "All measures",
-                sentences=[(text, False) for text in results.sentences],
+                sentences=[
+                    (text, False)
+                    for text in (
+                        *summary.of_fit(model),
+                        *results.sentences,
+                    )
+                ],
                 texts={
                     TITLES[name]: "\n\n".join(
                         str(part) for part in (one, one.named_parts) if part

@@ -21,7 +21,7 @@ from training.results import Results, write_report
 from training.sample import Sample
 
 LEVELS = 2  # so few that rounded couplings have other trees
-ALWAYS = {"curves", "keys_per_class", "parse_trees", "tree_fields"}
+ALWAYS = {"curves", "keys_per_class", "tree_fields"}
 LABELS = np.array([2, 1, 1, 0, 2, 0, 1, 2, 0, 0, 1, 2])
 
 
@@ -166,19 +166,13 @@ def test_every_class_is_shown_before_one_comes_twice():
     assert figures.spread(order, classes, 4).tolist() == [14, 12, 8, 13]
 
 
-def test_what_would_be_empty_is_left_out(tmp_path, models, reports, sample):
+def test_what_would_be_empty_is_left_out(models, sample):
     alike = SimpleNamespace(saliency=SaliencyChecks(0.83, 0.77))
     report = SimpleNamespace(faithfulness=alike)
     every = dict.fromkeys(models, report)
     assert figures.saliency(models, every, sample) is None
     flat = {"rem": SMALL_NETWORKS["multilayer_capsnet"]()}
     assert figures.saliency(flat, {}, sample) is None
-    folder = run_folder(tmp_path / "run", reports)
-    last = dataclasses.replace(reports["rem"], tree_threshold=1.0)
-    drawn = figures.of_measures(
-        folder, reports | {"rem": last}, sample.class_names
-    )
-    assert "parse_trees" not in {one.name for one in drawn}
 
 
 def test_dictionaries_of_types_are_kept_where_there_are_any(
