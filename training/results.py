@@ -16,6 +16,7 @@ import numpy as np
 from cli import UserError, progress
 from export import run as export_command
 from tfcaps import rem
+from tfcaps.rem.evaluation.evaluate import sizes
 from tfcaps.rem.evaluation.faithfulness import SHIFTED, tree_stability
 from tfcaps.rem.evaluation.levels import CURVE
 from tfcaps.rem.evaluation.named_parts import part_stability
@@ -24,7 +25,7 @@ from training.batches import Batches, measured_at_once
 from training.configs import LOWEST, Config
 from training.datasets import Data
 from training.folder import RunFolder
-from training.images import Array, Images
+from training.images import Array
 from training.sample import Sample
 from training.tables import TITLES
 
@@ -88,9 +89,14 @@ def measure(
 ) -> Results:
     """Measures each model on the test images, and on the other test sets.
 
-    Repeated measures use the features of a frozen backbone in the `cache`, see
-    `features.cache_features`. What the `folder` has is not measured again.
+    The features of a frozen backbone are those in the `cache`, if it has any,
+    see `features.cache_features`. What the `folder` has is not measured again.
     """
+    cached = {
+        model: features.cache_features(model, data, config, cache)
+        for model in models.values()
+        if cache
+    }
     measured = {
         name: known
         for name in models
@@ -98,30 +104,30 @@ def measure(
     }
     levels = config.fixed_levels
     if config.levels == LOWEST and len(measured) < len(models):
-        levels = lowest_levels(config, data, models)
-    sample = Sample(data)
+        levels = lowest_levels(config, data, models, cached)
+    sample = Sample(data, cached)
     for name, model in models.items():
         if name in measured:
             continue
         tests = {}
         for test, split in {"test": data.test, **data.others}.items():
             _tell(name, f"parse trees of the {test} images")
-            curve = CURVE if test == "test" else ()
+            head, curve = model, ()
+            if test == "test":
+                curve = CURVE
+                if model in cached:
+                    head, split = cached[model].head, cached[model].data.test
             evaluator = rem.Evaluator(
-                model, levels, mode=config.mode, curve=curve
+                head, levels, mode=config.mode, curve=curve
             )
-            batches = Batches(*split, measured_at_once(model))
-            tests[test] = evaluator.run(batches, verbose=progress() % 2)
-        head, images = model, sample.images
-        if cache and data.masks is None:  # noise is of images
-            cached = features.cache_features(model, data, config, cache)
-            head = cached.head
-            images = cached.data.test.images.take(sample.rows)
+            batches = Batches(*split, measured_at_once(head))
+            report = evaluator.run(batches, verbose=progress() % 2)
+            tests[test] = dataclasses.replace(report, **sizes(model))
         named = measure_parts(model, sample)
-        used = faithfulness(name, model, head, images, sample)
+        used = faithfulness(name, model, sample)
         if named is not None:
             # Children have places; through a backbone it takes minutes.
-            if head is model or name == [*models][-1]:
+            if model not in cached or name == [*models][-1]:
                 pixels = in_pixels(name, model, sample)
                 used = dataclasses.replace(used, pixels=pixels)
             print(f"\n{summary.wrapped(str(named))}", flush=True)
@@ -149,24 +155,28 @@ def _tell(name: str, what: str) -> None:
 
 
 def lowest_levels(
-    config: Config, data: Data, models: Models
+    config: Config,
+    data: Data,
+    models: Models,
+    cached: Mapping[keras.Model, features.CachedFeatures] | None = None,
 ) -> tuple[int, ...]:
     """Returns the lowest levels at which no model becomes less accurate.
 
     The accuracy is that on the validation images. Models get the same levels:
     with fewer of them any network has fewer trees.
     """
-    batch_size = min(map(measured_at_once, models.values()))
     print("\nthe lowest levels at which the accuracy holds", flush=True)
-    each = {
-        TITLES[name]: rem.lowest_levels(
-            model,
-            Batches(*data.validation, batch_size),
+    each = {}
+    for name, model in models.items():
+        head, split = model, data.validation
+        if cached and model in cached:
+            head, split = cached[model].head, cached[model].data.validation
+        each[TITLES[name]] = rem.lowest_levels(
+            head,
+            Batches(*split, measured_at_once(head)),
             mode=config.mode,
             verbose=progress() % 2,
         )
-        for name, model in models.items()
-    }
     levels = tuple(map(max, zip(*each.values(), strict=True)))
     text = "; ".join(f"{title} {own}" for title, own in each.items())
     print(f"levels    {levels} ({text})", flush=True)
@@ -174,22 +184,14 @@ def lowest_levels(
 
 
 def faithfulness(
-    name: str,
-    model: keras.Model,
-    head: keras.Model,
-    images: Images,
-    sample: Sample,
+    name: str, model: keras.Model, sample: Sample
 ) -> rem.Faithfulness:
-    """Measures whether the model uses its trees.
-
-    The head is what takes these images: the model, or what is behind a
-    backbone, of whose maps they are.
-    """
+    """Measures whether the model uses its trees."""
     _tell(name, "what it does without its trees")
-    trees, few = sample.trees(model), measured_at_once(model)
+    trees, (head, images) = sample.trees(model), sample.behind_backbone(model)
     used = rem.faithfulness(
         head,
-        Batches(images, sample.labels, few),
+        Batches(images, sample.labels, measured_at_once(head)),
         trees=trees,
         verbose=progress() % 2,
     )
@@ -197,7 +199,10 @@ def faithfulness(
         # Shifting a feature map by a cell is not shifting an image.
         some = slice(SHIFTED)
         stability = tree_stability(
-            model, sample.images[some], trees.in_tree[some], batch_size=few
+            model,
+            sample.images[some],
+            trees.in_tree[some],
+            measured_at_once(model),
         )
         used = dataclasses.replace(used, stability=stability)
     print(summary.wrapped(used.verdict), flush=True)

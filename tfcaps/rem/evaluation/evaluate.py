@@ -404,11 +404,6 @@ class Evaluator:
             by_offset = float(np.mean(bits))
             by_slot = float(np.mean(slots.entropy_bits))
         votes, t_scores = sums["votes"] > 0, sums["t_scores"] / known
-        nonzero, total = count_parameters(self.model.weights)
-        try:
-            products: int | None = multiply_adds(self.model).total
-        except UnknownSizeError:
-            products = None
         return Report(
             levels=self.levels,
             levels_per_layer=self.levels_per_layer,
@@ -428,17 +423,13 @@ class Evaluator:
                 )
                 if not coupled and name in self.levels_per_layer
             ],
-            sparsity=sparsity(self.model),
-            sparsity_paper=sparsity(self.model, scope="paper"),
-            nonzero_parameters=nonzero,
-            total_parameters=total,
+            **sizes(self.model),
             majority_share=int(sums["of_class"].max()) / known,
             dictionary=dictionaries[0],
             type_dictionary=types if self.grid else None,
             offset_entropy_bits=by_offset,
             slot_entropy_bits=by_slot,
             grid=self.grid,
-            multiply_adds=products,
             tree_threshold=routing_of(self._last).tree_threshold(classes),
             by_levels=rows or None,
         )
@@ -464,6 +455,22 @@ class Evaluator:
             "votes": plain.activations.any(axis=0),
             "coupled": np.array([np.any(link > 0) for link in links]),
         }
+
+
+def sizes(model: keras.Model) -> dict[str, Any]:
+    """Returns what a `Report` says of a model that needs no images."""
+    nonzero, total = count_parameters(model.weights)
+    try:
+        products: int | None = multiply_adds(model).total
+    except UnknownSizeError:
+        products = None
+    return {
+        "sparsity": sparsity(model),
+        "sparsity_paper": sparsity(model, scope="paper"),
+        "nonzero_parameters": nonzero,
+        "total_parameters": total,
+        "multiply_adds": products,
+    }
 
 
 def t_score(couplings: Tensor) -> Tensor:
