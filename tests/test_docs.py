@@ -346,6 +346,18 @@ def test_guides_are_short():
         assert re.match(r"# .+\n\n(.+\n){0,2}\n?```", text), page
 
 
+def test_readme_links_a_term_to_the_glossary_where_it_is_first_used():
+    text, linked = _BLOCK.sub("", PAGES["README.md"]), 0
+    for terms in re.findall(r"\*\*([^*]+)\.\*\*", PAGES["docs/glossary.md"]):
+        for term in re.split(", | and ", terms):
+            used = re.search(rf"\b{term.rstrip('s')}s?\b", text, re.I)
+            if used:
+                link = r"[^.[]*\[?[^\]]*\]\(docs/glossary\.md#"
+                assert re.match(link, text[used.end() :]), term
+                linked += 1
+    assert linked >= 10
+
+
 def test_commits_stand_in_research_notes_alone():
     for page, text in PAGES.items():
         if not page.startswith("docs/research/"):

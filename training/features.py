@@ -5,6 +5,7 @@ trained, on maps that lie in temporary files. All models of a run share them.
 """
 
 import tempfile
+from pathlib import Path
 from typing import NamedTuple
 
 import keras
@@ -22,6 +23,8 @@ from training.images import Array, Floats, Split
 
 _DTYPE = np.float16
 BYTES = 2
+# Folders of a run for the maps of a network's own `fit`, while it lasts.
+TRAIN, TEST = "features/train", "features/test"
 
 
 class CachedFeatures(NamedTuple):
@@ -91,6 +94,15 @@ def cache_features(
     )
     features = Data(data.name, train, validation, test, data.class_names)
     return CachedFeatures(head, features, Augmentation())
+
+
+def kept(folder: Path) -> dict[str, Array]:
+    """Returns the maps of test images that a network's own `fit` has left."""
+    path = folder / TEST / "local.npy"
+    if not path.exists():
+        return {}
+    test = np.load(path, "r")
+    return {"train": test[:0], "validation": test[:0], "test": test}
 
 
 def computed(

@@ -16,7 +16,7 @@ import numpy as np
 from cli import UserError, progress
 from export import run as export_command
 from tfcaps import rem
-from tfcaps.rem.evaluation.evaluate import sizes
+from tfcaps.rem.evaluation.evaluate import costs
 from tfcaps.rem.evaluation.faithfulness import SHIFTED, tree_stability
 from tfcaps.rem.evaluation.levels import CURVE
 from tfcaps.rem.evaluation.named_parts import part_stability
@@ -25,7 +25,7 @@ from training.batches import Batches, measured_at_once
 from training.configs import LOWEST, Config
 from training.datasets import Data
 from training.folder import RunFolder
-from training.images import Array
+from training.images import Array, Images
 from training.sample import Sample
 from training.tables import TITLES
 
@@ -89,14 +89,9 @@ def measure(
 ) -> Results:
     """Measures each model on the test images, and on the other test sets.
 
-    The features of a frozen backbone are those in the `cache`, if it has any,
-    see `features.cache_features`. What the `folder` has is not measured again.
+    Repeated measures use the features of a frozen backbone in the `cache`, see
+    `features.cache_features`. What the `folder` has is not measured again.
     """
-    cached = {
-        model: features.cache_features(model, data, config, cache)
-        for model in models.values()
-        if cache
-    }
     measured = {
         name: known
         for name in models
@@ -104,30 +99,28 @@ def measure(
     }
     levels = config.fixed_levels
     if config.levels == LOWEST and len(measured) < len(models):
-        levels = lowest_levels(config, data, models, cached)
-    sample = Sample(data, cached)
+        levels = lowest_levels(config, data, models)
+    sample = Sample(data, config, cache)
     for name, model in models.items():
         if name in measured:
             continue
         tests = {}
-        for test, split in {"test": data.test, **data.others}.items():
+        head, seen = sample.behind(model)
+        for test, split in {"test": seen, **data.others}.items():
             _tell(name, f"parse trees of the {test} images")
-            head, curve = model, ()
-            if test == "test":
-                curve = CURVE
-                if model in cached:
-                    head, split = cached[model].head, cached[model].data.test
+            network, curve = (head, CURVE) if split is seen else (model, ())
             evaluator = rem.Evaluator(
-                head, levels, mode=config.mode, curve=curve
+                network, levels, mode=config.mode, curve=curve
             )
-            batches = Batches(*split, measured_at_once(head))
+            batches = Batches(*split, measured_at_once(network))
             report = evaluator.run(batches, verbose=progress() % 2)
-            tests[test] = dataclasses.replace(report, **sizes(model))
+            tests[test] = dataclasses.replace(report, **costs(model))
+        images = seen.images.take(sample.rows)
         named = measure_parts(model, sample)
-        used = faithfulness(name, model, sample)
+        used = faithfulness(name, model, head, images, sample)
         if named is not None:
             # Children have places; through a backbone it takes minutes.
-            if model not in cached or name == [*models][-1]:
+            if head is model or name == [*models][-1]:
                 pixels = in_pixels(name, model, sample)
                 used = dataclasses.replace(used, pixels=pixels)
             print(f"\n{summary.wrapped(str(named))}", flush=True)
@@ -155,28 +148,24 @@ def _tell(name: str, what: str) -> None:
 
 
 def lowest_levels(
-    config: Config,
-    data: Data,
-    models: Models,
-    cached: Mapping[keras.Model, features.CachedFeatures] | None = None,
+    config: Config, data: Data, models: Models
 ) -> tuple[int, ...]:
     """Returns the lowest levels at which no model becomes less accurate.
 
     The accuracy is that on the validation images. Models get the same levels:
     with fewer of them any network has fewer trees.
     """
+    batch_size = min(map(measured_at_once, models.values()))
     print("\nthe lowest levels at which the accuracy holds", flush=True)
-    each = {}
-    for name, model in models.items():
-        head, split = model, data.validation
-        if cached and model in cached:
-            head, split = cached[model].head, cached[model].data.validation
-        each[TITLES[name]] = rem.lowest_levels(
-            head,
-            Batches(*split, measured_at_once(head)),
+    each = {
+        TITLES[name]: rem.lowest_levels(
+            model,
+            Batches(*data.validation, batch_size),
             mode=config.mode,
             verbose=progress() % 2,
         )
+        for name, model in models.items()
+    }
     levels = tuple(map(max, zip(*each.values(), strict=True)))
     text = "; ".join(f"{title} {own}" for title, own in each.items())
     print(f"levels    {levels} ({text})", flush=True)
@@ -184,11 +173,19 @@ def lowest_levels(
 
 
 def faithfulness(
-    name: str, model: keras.Model, sample: Sample
+    name: str,
+    model: keras.Model,
+    head: keras.Model,
+    images: Images,
+    sample: Sample,
 ) -> rem.Faithfulness:
-    """Measures whether the model uses its trees."""
+    """Measures whether the model uses its trees.
+
+    The head is what takes these images: the model, or what is behind a
+    backbone, of whose maps they are.
+    """
     _tell(name, "what it does without its trees")
-    trees, (head, images) = sample.trees(model), sample.behind_backbone(model)
+    trees = sample.trees(model)
     used = rem.faithfulness(
         head,
         Batches(images, sample.labels, measured_at_once(head)),
@@ -202,7 +199,7 @@ def faithfulness(
             model,
             sample.images[some],
             trees.in_tree[some],
-            measured_at_once(model),
+            batch_size=measured_at_once(model),
         )
         used = dataclasses.replace(used, stability=stability)
     print(summary.wrapped(used.verdict), flush=True)
@@ -308,7 +305,13 @@ def write_report(
         [
             viz.Section(
                 "All measures",
-                sentences=[(text, False) for text in results.sentences],
+                sentences=[
+                    (text, False)
+                    for text in (
+                        *summary.of_fit(model),
+                        *results.sentences,
+                    )
+                ],
                 texts={
                     TITLES[name]: "\n\n".join(
                         str(part) for part in (one, one.named_parts) if part

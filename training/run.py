@@ -9,6 +9,7 @@ class, draws them, and exports the stripped model for TensorFlow Serving.
 
 import argparse
 import contextlib
+import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -183,11 +184,11 @@ def train_and_measure(
 
     When it has `started` is `None` if a part of it was done before.
     """
-    from training import devices, results, starting, train
+    from training import devices, features, results, starting, train
     from training.tables import TITLES
 
     config = folder.config
-    cache: dict[str, Any] = {}
+    cache = features.kept(folder.path)
     trained: dict[str, Any] = {}
     failure = None
     for name in config.model_names:
@@ -201,6 +202,7 @@ def train_and_measure(
         # The other processes have nothing more to do, and wait.
         measured = results.measure(config, data, trained, cache, folder)
         cache.clear()
+        shutil.rmtree(folder.path / "features", ignore_errors=True)
         seconds = None if started is None else time.monotonic() - started
         folder.save_reports(measured.reports, measured.tests, seconds)
         if not options.bare:

@@ -12,7 +12,15 @@ import tfcaps
 from cli import UserError, progress
 from tfcaps import graphs, rem
 from tfcaps.parts import ConstellationModel
-from training import devices, features, models, networks, objectives, starting
+from training import (
+    devices,
+    features,
+    models,
+    networks,
+    objectives,
+    starting,
+    summary,
+)
 from training.batches import Batches, stream, training_batches
 from training.callbacks import (
     BackUp,
@@ -140,19 +148,26 @@ def estimated(
     print(f"features of {len(labels):,} training images", flush=True)
     try:
         history = model.fit(
-            images, labels, verbose=progress() % 2, seed=config.seed
+            images,
+            labels,
+            verbose=progress() % 2,
+            seed=config.seed,
+            cache=folder.path / features.TRAIN,
         )
     except ValueError as error:
         raise UserError(f"{config.model} cannot be trained: {error}") from error
-    for key, value in model.report.items():
-        print(f"{key.replace('_', ' ')}: {value}")
-    if not cache:
-        none = data.train.take(np.zeros(0, int))
-        cache |= features.computed(
-            graphs.split(model, features.backbone_of(model))[0],
-            {"train": none, "validation": none, "test": data.test},
-            config.batch_size,
-        )
+    print(f"features of {len(data.test.labels):,} test images", flush=True)
+    path = folder.path / features.TEST
+    model.maps(data.test.images, path, verbose=progress() % 2)
+    cache |= features.kept(folder.path)
+    known, unseen = (
+        np.load(folder.path / place / "deep.npy", "r")
+        for place in (features.TRAIN, features.TEST)
+    )
+    model.report["linear_accuracy"] = tfcaps.parts.body_plan.linear_accuracy(
+        known, labels, unseen, data.test.labels, data.num_classes
+    )
+    print(*summary.of_fit(model), sep="\n", flush=True)
     cached = features.cache_features(model, data, config, cache)
     measure = Measure(name, cached.head, cached.data.test, 1, folder)
     measure.set_model(model)

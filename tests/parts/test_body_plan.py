@@ -6,10 +6,12 @@ import pytest
 
 import tfcaps
 from tests.tolerance import assert_close
+from tfcaps import graphs
 from tfcaps.models import body_plan_capsnet
 from tfcaps.models.windows import at_size, two_maps, windows_of
 from tfcaps.parts import body_plan
 from tfcaps.parts.body_plan_caps import frame_of
+from tfcaps.rem.evaluation.pixels import _KnownWindows
 
 SIDE, STEP = 80, 8
 # Where parts of an animal that faces right stand, and their colours.
@@ -36,10 +38,10 @@ def animals(count, seed):
     return images, labels, places, facing
 
 
-def backbone(side=SIDE):
+def backbone(side=SIDE, step=STEP):
     """Returns a network whose maps tell colours."""
     images = keras.Input((side, side, 3))
-    fine = keras.layers.AveragePooling2D(STEP // 2)(images)
+    fine = keras.layers.AveragePooling2D(step // 2)(images)
     wide = keras.layers.Conv2D(12, 1, activation="relu")(fine)
     deep = keras.layers.AveragePooling2D(2)(wide)
     model = keras.Model(images, deep)
@@ -123,6 +125,17 @@ def test_fit_finds_classes_parts_and_which_way_they_face(fitted):
     same = np.mean(np.sign(poses[:, 0, 3]) == facing)
     assert max(same, 1 - same) > 0.9
     assert np.abs(poses[:, 0, :2] - places.mean(axis=1)).mean() < 6
+    assert model.report["form"].startswith(("one body plan", "two plans"))
+
+
+def test_parts_that_stand_anywhere_have_no_plan(fitted, rng):
+    model, _ = fitted
+    places = rng.uniform(0, SIDE, (200, 4, 2))
+    active, held = np.ones((200, 4)), np.arange(200) % 4 == 0
+    copy = keras.models.clone_model(model)
+    copy._estimate_plans(places, active, np.ones(200), held, 0)
+    assert copy.report["plans"] == 0
+    assert copy.report["form"].startswith("no body plan")
 
 
 def test_a_tree_s_sum_is_the_answer_and_it_is_said(fitted):
@@ -145,6 +158,18 @@ def test_leaves_are_made_by_their_windows(fitted):
     assert min(found.local_truth.values()) > 0.9
     assert found.local
     assert found.prediction["grey"] > 0.3
+
+
+def test_windows_that_are_known_are_not_looked_at_again(fitted):
+    model, _ = fitted
+    layer = model.get_layer("backbone")
+    known = _KnownWindows(graphs.cut(model, layer)[0], layer)
+    images = animals(2, 5)[0]
+    assert_close(known(images), layer(images), atol=1e-5)
+    before = len(known._known)
+    images[0, :20, :20] = 0.5
+    assert_close(known(images), layer(images), atol=1e-5)
+    assert 0 < len(known._known) - before < 25
 
 
 def test_a_saved_network_and_an_exported_one_say_the_same(fitted, tmp_path):

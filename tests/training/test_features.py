@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.nightly import nightly
+from tests.parts import test_body_plan as plans
 from tests.small_data import noise
 from tests.tolerance import assert_all_close, assert_all_equal, assert_close
 from tests.training.test_run import command, tiny_data
@@ -21,6 +22,7 @@ from training import (
     results,
     train,
 )
+from training.folder import RunFolder
 
 
 @pytest.fixture
@@ -199,3 +201,24 @@ def test_the_plan_tells_of_the_backbone(tmp_path, backbone):
     assert "features 5x5x6 of 27 images are computed once, about" in printed
     assert "Baseline: 2 epochs of 2 steps" in printed
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_a_network_that_estimates_itself_is_measured_on_its_features(tmp_path):
+    images, labels, *_ = plans.animals(100, 0)
+    data, network = tmp_path / "animals.npz", tmp_path / "colours.keras"
+    arrays = {"x_train": images[:70], "y_train": labels[:70]}
+    np.savez(data, **arrays, x_test=images[70:], y_test=labels[70:])
+    plans.backbone().save(network)
+    flags = f"--model body_plan_capsnet --backbone {network} --dataset {data}"
+    out = tmp_path / "run"
+    said = command("--rem", "--bare", *flags.split(), "--out", out)
+    assert "Form: " in said and "linear head" in said
+    assert not (out / "features").exists()
+    folder = RunFolder.resume(out)
+    report, _ = folder.read_report("rem")
+    assert report.accuracy > 0.9 and report.faithfulness.pixels.local
+    # As without features.
+    plain = rem.evaluate(folder.load_model("rem"), (images[70:], labels[70:]))
+    assert plain.total_parameters == report.total_parameters
+    assert plain.accuracy == pytest.approx(report.accuracy, abs=0.04)

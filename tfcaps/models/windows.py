@@ -74,7 +74,11 @@ class BackboneWindows(FrozenModel):
         return int(self.model.outputs[1].shape[-1])
 
     def call(self, inputs: Tensor) -> Tensor:
-        images = inputs
+        features = self.features_of(self.windows(inputs))
+        return ops.reshape(features, (-1, *self.grid, self.size))
+
+    def windows(self, images: Tensor) -> Tensor:
+        """Returns the windows of images, row by row, `[n, side, side, c]`."""
         if tuple(images.shape[1:3]) != self.sides:
             images = ops.image.resize(
                 images, self.sides, data_format="channels_last"
@@ -94,17 +98,19 @@ class BackboneWindows(FrozenModel):
             ],
             axis=1,
         )
-        windows = ops.reshape(windows, (-1, side, side, images.shape[-1]))
+        return ops.reshape(windows, (-1, side, side, images.shape[-1]))
+
+    def features_of(self, windows: Tensor) -> Tensor:
+        """Returns the features of windows, each by itself, `[n, size]`."""
         deep, fine = self.model(windows, training=False)
-        ratio = self.ratio
-        first = pad * ratio // step
+        ratio, step = self.ratio, self.step
+        first = (self.window - step) // 2 * ratio // step
         fine = fine[:, first : first + ratio, first : first + ratio]
         size = ratio**2 * int(fine.shape[-1])
-        features = ops.concatenate(
+        return ops.concatenate(
             [ops.mean(deep, axis=(1, 2)), ops.reshape(fine, (-1, size))],
             axis=-1,
         )
-        return ops.reshape(features, (-1, rows, columns, features.shape[-1]))
 
     def around(self, model: keras.Model) -> "BackboneWindows":
         return BackboneWindows(model, self.step, self.sides)

@@ -8,11 +8,15 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
-from tfcaps import routing as routings
-from tfcaps.layers import ClassCaps
 from tfcaps.layers.routed import select_outputs
-from tfcaps.ops import Tensor, as_float32, check_positive, longest
-from tfcaps.routing import UniformRouting
+from tfcaps.ops import (
+    Tensor,
+    as_float32,
+    check_positive,
+    check_quantizer,
+    longest,
+    rounded,
+)
 
 # Rows and columns of places, of which one is a candidate for a type.
 _NEAR = 5
@@ -100,7 +104,7 @@ def frame_of(
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
-class BodyPlanCaps(ClassCaps):
+class BodyPlanCaps(keras.layers.Layer):
     """Adds up what shared parts say for classes, and finds the object's frame.
 
     Children of type `t` are candidates for one part, such as a head. Of each
@@ -122,11 +126,12 @@ class BodyPlanCaps(ClassCaps):
 
     Args:
         num_capsules: Int. Number of classes.
-        routing: A `tfcaps.routing.UniformRouting`, of which the levels count.
-            Defaults to `None`, one without.
         orphan: Float. What a part must say for a class to be in its tree, `o`,
             in nats. Defaults to `0.1`.
         plans: Int. How many plans there may be. Defaults to `1`.
+        levels: Int or `None`. Round the couplings to this many levels, see
+            `tfcaps.rem.quantize_couplings`. Defaults to `None`.
+        mode: `"midtread"` or `"midrise"`. Defaults to `"midtread"`.
         **kwargs: Arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -156,27 +161,26 @@ class BodyPlanCaps(ClassCaps):
     def __init__(
         self,
         num_capsules: int,
-        routing: Any = None,
         orphan: float = 0.1,
         plans: int = 1,
+        levels: int | None = None,
+        mode: str = "midtread",
         **kwargs: Any,
     ):
-        check_positive(plans=plans)
+        check_positive(num_capsules=num_capsules, plans=plans)
+        check_quantizer(2 if levels is None else levels, mode)
         if orphan <= 0:
             raise ValueError(
                 f"`orphan` must be above 0. Received: orphan={orphan}."
             )
-        routing = routings.get(routing or UniformRouting())
-        if not isinstance(routing, UniformRouting):
-            raise ValueError(
-                "`routing` must be a `tfcaps.routing.UniformRouting`. "
-                f"Received: {type(routing).__name__}."
-            )
         # Places are float32 whatever the policy: half a pixel is much.
         kwargs.setdefault("autocast", False)
-        super().__init__(num_capsules, 4, routing, **kwargs)
+        super().__init__(**kwargs)
+        self.num_capsules = num_capsules
         self.orphan = float(orphan)
         self.plans = plans
+        self.levels = levels
+        self.mode = mode
 
     def build(self, input_shape: Any) -> None:
         shape = tuple(input_shape)
@@ -188,7 +192,6 @@ class BodyPlanCaps(ClassCaps):
                 "presence and a vote for each class. Received: "
                 f"input_shape={shape}."
             )
-        self._routing_weights = []
         for name, size, value in (
             ("bias", (self.num_capsules,), "zeros"),
             ("plan", (self.plans, shape[-2], 2), "zeros"),
@@ -207,13 +210,10 @@ class BodyPlanCaps(ClassCaps):
         self,
         inputs: Tensor,
         activations: Tensor | None = None,
-        labels: Tensor | None = None,
-        *,
         return_activations: bool = False,
         return_couplings: bool = False,
         training: bool | None = None,
     ) -> Any:
-        del labels
         if activations is None:
             raise ValueError(
                 "BodyPlanCaps takes poses and activations, both outputs of "
@@ -237,7 +237,7 @@ class BodyPlanCaps(ClassCaps):
         couplings = ops.expand_dims(decided, 1) * (
             told / (told + self.orphan * self._rivals)
         )
-        couplings = self.routing.rounded(couplings)
+        couplings = self.rounded(couplings)
         stands = ops.sum(ops.expand_dims(best, -1) * poses[..., :2], axis=1)
         frame = self.frame(stands, most[:, 0])
         pose = ops.concatenate(
@@ -247,6 +247,10 @@ class BodyPlanCaps(ClassCaps):
         return select_outputs(
             poses, odds, couplings, return_activations, return_couplings
         )
+
+    def rounded(self, couplings: Tensor) -> Tensor:
+        """Returns couplings at their levels, if there are any."""
+        return rounded(couplings, self.levels, self.mode)
 
     def frame(self, places: Tensor, weights: Tensor) -> Frame:
         """Returns the frame of parts at places `[b, t, 2]`, see `Frame`."""
@@ -260,14 +264,24 @@ class BodyPlanCaps(ClassCaps):
         What is rounded to 1 states half a level less.
         """
         most = 1.0 - 1e-6
-        if self.routing.levels is not None:
-            most = 1.0 - 0.5 / (self.routing.levels - 1)
+        if self.levels is not None:
+            most = 1.0 - 0.5 / (self.levels - 1)
         couplings = couplings.clip(0.0, most)
         return self.orphan * self._rivals * couplings / (1.0 - couplings)
 
     @property
     def _rivals(self) -> int:
         return max(1, self.num_capsules - 1)
+
+    # --------------------------------------------- what `tfcaps.rem` asks for
+
+    def tree_threshold(self, parents: int) -> float:
+        """Returns the coupling of a part that says the orphan's evidence."""
+        return 1.0 / parents
+
+    def children_shape(self, input_shape: Any) -> tuple[int, ...]:
+        """Returns rows, columns and types of the children."""
+        return tuple(input_shape[1:-1])
 
     def child_places(self, inputs: Tensor) -> Tensor:
         """Returns rows and columns `[b, i, 2]` of the children in pixels."""
@@ -282,21 +296,22 @@ class BodyPlanCaps(ClassCaps):
     def voting_activations(
         self, inputs: Tensor, activations: Tensor | None = None
     ) -> Tensor:
+        """Returns activations `[b, i]`."""
         children = math.prod(inputs.shape[1:-1])
         return ops.reshape(as_float32(activations), (-1, children))
+
+    @property
+    def receptive_windows(self) -> list[Any]:
+        return [None]
 
     def multiply_adds(self, input_shape: Any) -> int:
         """Counts the sum of votes, see `tfcaps.rem.multiply_adds`."""
         return math.prod(input_shape[1:-1]) * self.num_capsules
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **keras.layers.Layer.get_config(self),
-            "num_capsules": self.num_capsules,
-            "routing": routings.serialize(self.routing),
-            "orphan": self.orphan,
-            "plans": self.plans,
-        }
+        names = "num_capsules orphan plans levels mode".split()
+        own = {name: getattr(self, name) for name in names}
+        return {**super().get_config(), **own}
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")

@@ -20,7 +20,6 @@ Array = NDArray[Any]
 _MOST = 2500
 # Components of the two maps of windows by which types are told.
 _LOCAL = (96, 80)
-_STRENGTHS = (3.0, 10.0, 30.0, 100.0)  # of the evidence, of which one is chosen
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -41,7 +40,9 @@ class BodyPlanModel(keras.Model):
 
     Attributes:
         report: What `fit` chose and measured on training images, a dict; empty
-            before.
+            before. `form` says in words whether body plans fit, and how many:
+            `plans` is 0 if held-out images have their parts no nearer to where
+            a plan has them than to the middle of the others.
     """
 
     # Copies with other outputs are plain, see `tfcaps.graphs`.
@@ -152,12 +153,14 @@ class BodyPlanModel(keras.Model):
         }
         paths = {name: folder / f"{name}.npy" for name in outputs}
         count = len(images)
-        if not (folder / "complete").exists():
+        mark = folder / "images"  # how many of them are done
+        done = int(mark.read_text()) if mark.exists() else 0
+        if done < count:
             folder.mkdir(parents=True, exist_ok=True)
             made = {
                 name: np.lib.format.open_memmap(
                     paths[name],
-                    "w+",
+                    "r+" if done else "w+",
                     np.float16,
                     (count, *map(int, tensor.shape[1:])),
                 )
@@ -167,7 +170,7 @@ class BodyPlanModel(keras.Model):
                 # XLA takes longer to compile a backbone than to run it.
                 model.compile(jit_compile=False)
             bar = keras.utils.Progbar(count, verbose=int(verbose))
-            for start in range(0, count, size):
+            for start in range(done, count, size):
                 rows = slice(start, min(start + size, count))
                 some = np.asarray(images[rows], "float32")
                 made["local"][rows] = front.predict_on_batch(some)
@@ -177,8 +180,8 @@ class BodyPlanModel(keras.Model):
                     )
                 deep, middle = whole.predict_on_batch(some)
                 made["deep"][rows], made["middle"][rows] = deep, middle
-                bar.add(rows.stop - rows.start)
-            (folder / "complete").touch()
+                mark.write_text(str(rows.stop))
+                bar.update(rows.stop)
         maps = {name: np.load(path, "r") for name, path in paths.items()}
         if len(maps["local"]) != count:
             raise ValueError(
@@ -265,28 +268,16 @@ class BodyPlanModel(keras.Model):
     def _estimate_evidence(
         self, look: Array, active: Array, labels: Array, held: Array
     ) -> None:
-        classes = self.output_shape[1]
-
-        def learnt(rows: Array, *strengths: float) -> list[body_plan.Evidence]:
-            return body_plan.evidence(
-                look[rows], active[rows], labels[rows], classes, strengths
-            )
-
-        def right(says: body_plan.Evidence, rows: Array) -> float:
-            told = says(look[rows], active[rows]).sum(axis=1) + says.bias
-            return float(np.mean(told.argmax(axis=-1) == labels[rows]))
-
-        tried = [right(says, held) for says in learnt(~held, *_STRENGTHS)]
-        strength = _STRENGTHS[int(np.argmax(tried))]
-        every = np.ones(len(labels), bool)
-        (says,) = learnt(every, strength)
+        says, strength, held_out = body_plan.best_evidence(
+            look, active, labels, self.output_shape[1], held
+        )
         parts = graphs.only_layer(self, WindowParts)
         parts.transformation.assign(says.kernel)
         parts.constants.assign(says.constants)
         graphs.only_layer(self, BodyPlanCaps).bias.assign(says.bias)
         self.report |= {
-            "accuracy": right(says, every),
-            "val_accuracy": max(tried),
+            "accuracy": says.accuracy(look, active, labels),
+            "val_accuracy": held_out,
             "strength": strength,
         }
 
@@ -308,9 +299,11 @@ class BodyPlanModel(keras.Model):
         }
         chosen = 1
         for count, plans in tried.items():
-            if plans.gains(tried[chosen]):
+            if plans.gains(tried[chosen].errors):
                 chosen = count
         plans = tried[chosen]
+        middle = body_plan.middle_errors(places, active, held, side)
+        fits = plans.gains(middle)
         # Those that are not needed are copies of the first.
         number = np.arange(layer.plans) % chosen
         layer.plan.assign(plans.places[number])
@@ -320,11 +313,13 @@ class BodyPlanModel(keras.Model):
         logs = body_plan.log_distance(mean, places[held], side)
         without = body_plan.weighted(logs, active[held])
         self.report |= {
-            "plans": chosen,
+            "plans": chosen if fits else 0,
             "plan_error": plans.error,
             "plan_errors": [each.error for each in tried.values()],
+            "error_amid_others": float(np.exp(middle.mean())),
             "error_without_plan": float(np.exp(without.mean())),
         }
+        self.report["form"] = _form(self.report)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "report": self.report}
@@ -332,10 +327,25 @@ class BodyPlanModel(keras.Model):
     @classmethod
     def from_config(cls, config: Any, custom_objects: Any = None) -> Any:
         config = dict(config)
-        report = config.pop("report", {})
+        report = dict(config.pop("report", {}))
         model = super().from_config(config, custom_objects)
         model.report = report
         return model
+
+
+def _form(report: dict[str, Any]) -> str:
+    """Says which form a network took."""
+    number = ("no body plan", "one body plan", "two plans", "three plans")
+    count = report["plans"]
+    errors = (
+        f"a held-out image has a part {report['plan_error']:.1%} of its side "
+        f"from where a plan has it, {report['error_amid_others']:.1%} from the "
+        "middle of the others"
+    )
+    if count:
+        name = number[count] if count < len(number) else f"{count} plans"
+        return f"{name}: {errors}"
+    return f"{number[0]}, parts stand anywhere: {errors}"
 
 
 def _split(maps: Array, parts: WindowParts) -> list[Array]:

@@ -6,15 +6,11 @@ from keras import ops
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.graphs import encoder, last_routed_layer
-from tfcaps.ops import (
-    Tensor,
-    as_float32,
-    check_positive,
-    longest,
-    towards_class,
-)
+from tfcaps.ops import Tensor, as_float32, longest, towards_class
 from tfcaps.rem.parse.receptive_fields import ReceptiveFields
 from tfcaps.rem.parse.trees import TreeNetwork, Trees
+
+_PICTURES = 4  # of each type
 
 
 def explanation(model: keras.Model) -> keras.Model:
@@ -56,7 +52,7 @@ def explanation(model: keras.Model) -> keras.Model:
 
 
 class Saliency(keras.layers.Layer):
-    """Draws `saliency_map` inside of a model, with constants of its own."""
+    """Draws `saliency_map` inside of a model."""
 
     def __init__(self, fields: ReceptiveFields):
         super().__init__(dtype="float32")
@@ -73,13 +69,12 @@ def saliency_map(
 
     `E_mn = mean_t a_mnt c_mnt`, drawn at the centre of what these children see;
     pixels between centres are interpolated. Beyond the outermost centres the
-    map falls to 0 within one step of the grid. (Along an axis of one position
-    it is constant.) The paper stretches the grid over the whole image instead.
+    map falls to 0 within one step of the grid. The paper stretches the grid
+    over the whole image instead.
 
     Args:
-        activations: Activations `[b, i]` of the children: `Trees.activations`.
-        couplings: Their couplings `[b, i]` towards one class: `Trees.towards`.
-        fields: Their receptive fields, of which there is a grid.
+        activations, couplings: As `Trees.activations` and `Trees.towards`.
+        fields: The receptive fields of the children, of which there is a grid.
 
     Returns:
         Tensor `[b, rows, columns]`.
@@ -136,14 +131,8 @@ def blueprints(model: keras.Model) -> NDArray[np.float64] | None:
     return np.swapaxes(shifts, 0, 1)
 
 
-def part_pictures(
-    images: ArrayLike,
-    trees: Trees,
-    window: int | None = None,
-    *,
-    count: int = 4,
-) -> NDArray[np.float32]:
-    """Returns windows of images around some leaves of each type.
+def part_pictures(images: ArrayLike, trees: Trees) -> NDArray[np.float32]:
+    """Returns windows of images around four leaves of each type.
 
     Leaves are the children in a tree. They are drawn at random, of each image
     one before an image gives two.
@@ -151,28 +140,22 @@ def part_pictures(
     Args:
         images: Images `[n, h, w, c]`, uint8 or float.
         trees: What `tfcaps.rem.trees` returns for them.
-        window: Int, odd. Rows and columns of a window, in pixels. Defaults to
-            `None`, about a third of the shorter side of an image.
-        count: Int. Windows of each type, `m`. Defaults to `4`.
 
     Returns:
-        Array `[t, m, window, window, c]`, float32, in the units of the images;
-        NaN beyond the border of an image, and where a type has fewer leaves.
+        Array `[t, 4, window, window, c]`, float32, in the units of the images,
+        of which a window has about a third of the shorter side; NaN beyond the
+        border of an image, and where a type has fewer leaves.
 
     Raises:
-        ValueError: If there is not one tree for each image, the children have
-            no places, `window` is no odd number above 0, or `count` is below 1.
+        ValueError: If there is not one tree for each image, or the children
+            have no places.
     """
     images = trees.match(images)
-    if window is None:
-        window = min(images.shape[1:3]) // 6 * 2 + 1
-    check_positive(window=window, count=count)
-    if window % 2 == 0:
-        raise ValueError(f"`window` must be odd. Received: window={window}.")
     if not trees.has_places:
         raise ValueError("The children of these trees have no places.")
-    half, channels = window // 2, images.shape[-1]
-    shape = (trees.num_types, count, window, window, channels)
+    half = min(images.shape[1:3]) // 6
+    window = 2 * half + 1
+    shape = (trees.num_types, _PICTURES, window, window, images.shape[-1])
     pictures = np.full(shape, np.nan, "float32")
     draw = np.random.default_rng(0)
     image, child = draw.permutation(np.argwhere(trees.in_tree)).T
@@ -180,7 +163,7 @@ def part_pictures(
         rows = np.flatnonzero(trees.types[child] == kind)
         _, first = np.unique(image[rows], return_index=True)
         again = np.setdiff1d(np.arange(len(rows)), first)
-        chosen = rows[np.concatenate([np.sort(first), again])][:count]
+        chosen = rows[np.concatenate([np.sort(first), again])][:_PICTURES]
         for n, k in enumerate(chosen):
             middle = np.rint(trees.places[image[k], child[k]]).astype(int)
             low, size = middle - half, np.array(images.shape[1:3])

@@ -14,9 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
+from cli import UserError
+from training.datasets.npz import missing, opened
 from training.images import Array
 
 SIDE = 320  # rows and columns to which photos are squashed
+_MEASURED_BY = ("keypoints", "boxes", "part_names")
 NAMES = ("jpeg", "offsets", "labels", "is_train", "size", "class_names")
 
 
@@ -43,16 +46,47 @@ class KeypointPhotos(NamedTuple):
     part_names: tuple[str, ...]
 
 
-def read(file: Any, side: int = SIDE) -> KeypointPhotos:
-    """Reads the arrays of an open `.npz` file."""
-    count = len(file["labels"])
+def read(path: Path, file: Any, side: int = SIDE) -> KeypointPhotos:
+    """Reads the arrays of an open `.npz` file, whose path errors name."""
+    if lacking := missing(file, NAMES):
+        raise UserError(
+            f"{path} has JPEG photos and must have the arrays "
+            f"{', '.join(NAMES)}; it lacks {', '.join(lacking)}."
+        )
+    count, names = len(file["labels"]), tuple(map(str, file["class_names"]))
     coded, ends = file["jpeg"].tobytes(), file["offsets"]
+    rows = {
+        name: len(file[name])
+        for name in ("is_train", "size", "keypoints", "boxes")
+        if name in file.files
+    }
+    rows["offsets, less one,"] = len(ends) - 1
+    for name, length in rows.items():
+        if length != count:
+            raise UserError(
+                f"{path} must have as many {name} as labels, {count}; it has "
+                f"{length}."
+            )
+    labels, is_train = file["labels"].astype(int), file["is_train"] > 0
+    if not (is_train.any() and (~is_train).any()):
+        raise UserError(
+            f"{path} must have training and test photos; `is_train` is 1 for "
+            f"{is_train.sum()} of {count}."
+        )
+    if labels.min() < 0 or labels.max() >= len(names):
+        raise UserError(
+            f"{path}: labels must be in 0 to {len(names) - 1}, as there are "
+            f"{len(names)} `class_names`; they go from {labels.min()} to "
+            f"{labels.max()}."
+        )
     images = np.empty((count, side, side, 3), np.uint8)
     for k in range(count):
-        photo = Image.open(io.BytesIO(coded[ends[k] : ends[k + 1]]))
-        images[k] = np.asarray(
-            photo.convert("RGB").resize((side, side), Image.Resampling.BICUBIC)
-        )
+        try:
+            photo = Image.open(io.BytesIO(coded[ends[k] : ends[k + 1]]))
+            photo = photo.convert("RGB")
+        except OSError as error:
+            raise UserError(f"{path}: photo {k} is no JPEG.") from error
+        images[k] = photo.resize((side, side), Image.Resampling.BICUBIC)
     scale = side / file["size"][:, ::-1].astype(float)  # of rows, of columns
     points, boxes = np.zeros((count, 0, 2)), np.zeros((count, 4))
     if "keypoints" in file.files:
@@ -62,19 +96,28 @@ def read(file: Any, side: int = SIDE) -> KeypointPhotos:
     if "boxes" in file.files:
         given = file["boxes"].astype(float)
         boxes = given[:, [1, 0, 3, 2]] * np.tile(scale, 2)
-    names = file["part_names"] if "part_names" in file.files else ()
+    parts = file["part_names"] if "part_names" in file.files else ()
     return KeypointPhotos(
-        images,
-        file["labels"].astype(int),
-        file["is_train"] > 0,
-        tuple(map(str, file["class_names"])),
-        points,
-        boxes,
-        tuple(map(str, names)),
+        images, labels, is_train, names, points, boxes, tuple(map(str, parts))
     )
 
 
 def load(path: Path, side: int = SIDE) -> KeypointPhotos:
-    """Reads a file."""
-    with np.load(path, allow_pickle=False) as file:
-        return read(file, side)
+    """Reads a file that has what to measure by, too.
+
+    Raises:
+        UserError: If it lacks an array, or has none of something.
+    """
+    with opened(path) as file:
+        if lacking := missing(file, (*NAMES, *_MEASURED_BY)):
+            raise UserError(
+                f"{path} lacks the arrays {', '.join(lacking)}; photos with "
+                f"parts have {', '.join((*NAMES, *_MEASURED_BY))}."
+            )
+        photos = read(path, file, side)
+    if not np.isfinite(photos.points[~photos.is_train]).any():
+        raise UserError(
+            f"{path} has no visible keypoint in a test photo, so that parts "
+            "cannot be measured."
+        )
+    return photos

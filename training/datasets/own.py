@@ -12,11 +12,9 @@ import csv
 import dataclasses
 import hashlib
 import os
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -24,6 +22,7 @@ from cli import UserError, progress
 from training import pictures
 from training.datasets import keypoint_photos
 from training.datasets.data import Data, checked, held_out
+from training.datasets.npz import missing, opened
 from training.datasets.prepared import TEST_SHARE
 from training.images import Array, Images, Split, size_text
 from training.names import as_text, existing
@@ -32,32 +31,20 @@ PARTS = ("train", "validation", "test")
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 _FEWEST_SHOWN = 1000  # pictures whose reading has a progress bar
 _ONE_CLASS = "picture has one class; several labels for one are not supported."
-_BROKEN_NPZ = (
-    *(AttributeError, OSError, ValueError, EOFError, MemoryError),
-    *(BadZipFile, zlib.error),
-)
 
 
 def npz(path: Path) -> Data:
     """Loads arrays of a file."""
-    try:
-        # Opened here, because numpy leaves a broken file open.
-        with open(path, "rb") as file:
-            arrays = np.load(file, allow_pickle=False)
-            names = getattr(arrays, "files", [])
-            if set(keypoint_photos.NAMES) <= set(names):
-                return _of_photos(path.stem, keypoint_photos.read(arrays))
-            if not set(_ARRAYS) <= set(names):
-                raise UserError(
-                    f"{path} must have the arrays {', '.join(_ARRAYS)}; "
-                    f"it has {', '.join(names) or 'none'}."
-                )
-            x_train, y_train, x_test, y_test = (arrays[n] for n in _ARRAYS)
-    except FileNotFoundError as error:
-        raise UserError(f"there is no file {path}.") from error
-    except _BROKEN_NPZ as error:
-        message = f"{path} is not a readable .npz file: {error}."
-        raise UserError(message) from error
+    with opened(path) as arrays:
+        names = getattr(arrays, "files", [])
+        if "jpeg" in names:
+            return _of_photos(path.stem, keypoint_photos.read(path, arrays))
+        if missing(arrays, _ARRAYS):
+            raise UserError(
+                f"{path} must have the arrays {', '.join(_ARRAYS)}; "
+                f"it has {', '.join(names) or 'none'}."
+            )
+        x_train, y_train, x_test, y_test = (arrays[n] for n in _ARRAYS)
     return checked(path.stem, (x_train, y_train), (x_test, y_test), None)
 
 

@@ -188,6 +188,16 @@ def test_consistency_and_stability():
     assert "consistent types" in str(wrong)
 
 
+def test_leaves_in_the_box_are_counted():
+    trees = of_map(np.zeros((1, GRID, GRID), int))
+    inside = trees.in_tree.reshape(GRID, GRID, TYPES).copy()
+    inside[[0, 1, 5], 2, 0] = True
+    trees = dataclasses.replace(trees, in_tree=inside.reshape(1, -1))
+    found = rem.keypoints(trees, np.ones((1, 3, 2)), [[0, 0, 30, 60]])
+    assert found.in_box == pytest.approx(2 / 3)
+    assert found.in_box_random == 0.5
+
+
 TREES = of_map(np.zeros((2, GRID, GRID), int))
 POINTS = np.ones((2, 3, 2))
 

@@ -52,6 +52,9 @@ class Keypoints(Result):
         regression_error: Mean distance of keypoints from where a linear
             regression from the centres of types sees them (Kp), as a share of
             the box; `None` without `training`.
+        in_box: Share of the leaves that stand in the box; `None` without boxes
+            or leaves.
+        in_box_random: The same of all places, that is by chance.
     """
 
     words = (words.keypoints_rows,)
@@ -64,6 +67,8 @@ class Keypoints(Result):
     consistency: float | None = None
     stability: float | None = None
     regression_error: float | None = None
+    in_box: float | None = None
+    in_box_random: float | None = None
 
 
 def keypoints(
@@ -110,6 +115,10 @@ def keypoints(
     if boxes is not None:
         hits, stands = seen.hits(trees), seen.stands(trees)
         measures["consistency"] = _consistency(hits, stands, seen.visible)
+        inside = seen.inside()
+        if trees.in_tree.any():
+            measures["in_box"] = float(inside[trees.in_tree].mean())
+        measures["in_box_random"] = float(inside.mean())
         if noisy is not None:
             either = stands | seen.stands(noisy)
             same = np.all(hits == seen.hits(noisy), axis=-1)
@@ -194,6 +203,11 @@ class _Seen:
         half = _HALF * self._boxes[:, None, None, 2:]
         near = np.all(apart <= half, axis=-1)  # False of NaN
         return np.asarray(near & self.stands(trees)[..., None])
+
+    def inside(self) -> Array:
+        """Returns which children stand in the box, `[n, i]`."""
+        shares = self.in_box(self.trees.places)
+        return np.all((shares >= 0) & (shares <= 1), axis=-1)
 
     def type_centres(self) -> Array:
         """Returns the centre of each type in its box, `[n, t, 2]`, or NaN."""

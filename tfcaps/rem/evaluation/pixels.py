@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -9,8 +10,9 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 from numpy.typing import NDArray
-from scipy import ndimage, stats
+from scipy import ndimage, special, stats
 
+from tfcaps.graphs import cut, last_routed_layer, split
 from tfcaps.ops import check_positive
 from tfcaps.rem.batches import predict
 from tfcaps.rem.evaluation import words
@@ -46,6 +48,11 @@ _FILLS = ("blur", "grey", "other")
 _BEST = "grey"
 # Falls that differ less are the same but for rounding.
 _DECIMALS = 5
+# Least probability of which log odds are taken.
+_LEAST = 1e-7
+# Of a network of windows: images in a batch are so many times fewer, windows in
+# one, and most windows whose features are known.
+_IN_A_BATCH, _WINDOWS, _MOST_KNOWN = 8, 128, 40_000
 # Whether windows are kept, or replaced.
 _KEPT = {"completeness": True, "change": False}
 
@@ -72,7 +79,8 @@ class PixelFaithfulness(Result):
             stays without its window is not made by it.
         prediction: Rank correlation over leaves of the evidence that is stated
             and that which is lost when their window is replaced. Evidence is
-            the length of the predicted class; stated is what is lost when the
+            the length of the predicted class, or its log odds where a layer
+            adds up evidence in nats (`stated`); stated is what is lost when the
             leaf, and others of the tree in its window, are silenced after all
             children have been found.
         prediction_answers: Share of images of which the answer without the
@@ -407,12 +415,21 @@ class _Pixels:
         windows: _Windows,
         batch_size: int,
     ):
+        layers = (x for x in model.layers if hasattr(x, "features_of"))
+        layer = next(layers, None)
+        self._known = None
+        if layer is not None:
+            self._known = _KnownWindows(cut(model, layer)[0], layer)
+            model = split(model, layer)[1]
+            batch_size = max(1, batch_size // _IN_A_BATCH)
         outputs = TreeNetwork(model).model
         wanted = {k: outputs.output[k] for k in ("lengths", "activations")}
         self._model = keras.Model(outputs.input, wanted)
         self._model.compile(jit_compile=keras.backend.backend() == "jax")
         self.trees, self.windows = windows.trees, windows
         self._images, self._size = images, batch_size
+        # Lengths that are probabilities say little where they are near 1.
+        self._odds = hasattr(last_routed_layer(model), "stated")
         self._fills = _fills(images)
         self.bar: Any = None
 
@@ -425,7 +442,10 @@ class _Pixels:
                 mask = self.windows.mask(places)[..., None] == kept
                 other = self._fills[fill][image]
                 pixels.append(np.where(mask, self._images[image], other))
-            yield part, predict(self._model, np.stack(pixels))
+            seen = np.stack(pixels)
+            if self._known is not None:
+                seen = self._known(seen)
+            yield part, predict(self._model, seen)
             if self.bar is not None:
                 self.bar.add(len(pixels))
 
@@ -451,10 +471,18 @@ class _Pixels:
         return stays
 
     def falls(self, rows: Array, lengths: Array) -> Array:
-        """Returns how much less than before the predicted class has."""
+        """Returns how much evidence the predicted class has lost."""
         classes = self.trees.predicted[rows]
-        before = of_class(self.trees.lengths[rows], classes)
-        return np.asarray(before - of_class(lengths, classes))
+        before, after = (
+            of_class(each, classes).astype("float64")
+            for each in (self.trees.lengths[rows], lengths)
+        )
+        if self._odds:
+            before, after = (
+                special.logit(each.clip(_LEAST, 1 - _LEAST))
+                for each in (before, after)
+            )
+        return np.asarray(before - after)
 
     def best(self, known: Array, kept: bool, most: int) -> float:
         """Returns for what share of images windows are found that suit.
@@ -490,6 +518,35 @@ class _Pixels:
                     del chosen[k]
         share = suited / max(len(rows), 1)
         return float(np.mean(known) + np.mean(~known) * share)
+
+
+class _KnownWindows:
+    """Features of images, whose windows are looked at once.
+
+    Where only a part of an image is replaced, a network of windows sees few
+    that it has not seen before.
+    """
+
+    def __init__(self, below: keras.Model, layer: Any):
+        self._below, self._layer = below, layer
+        window = keras.Input(layer.model.inputs[0].shape[1:])
+        self._model = keras.Model(window, layer.features_of(window))
+        self._model.compile(jit_compile=keras.backend.backend() == "jax")
+        self._known: dict[bytes, Array] = {}
+
+    def __call__(self, images: Array) -> Array:
+        (seen,) = keras.tree.flatten(predict(self._below, images))
+        windows = keras.ops.convert_to_numpy(self._layer.windows(seen))
+        keys = [hashlib.sha1(each.tobytes()).digest() for each in windows]
+        if len(self._known) > _MOST_KNOWN:
+            self._known.clear()
+        new = {key: k for k, key in enumerate(keys) if key not in self._known}
+        names, rows = [*new], np.array([*new.values()], int)
+        for part in parts_of(len(rows), _WINDOWS):
+            made = predict(self._model, windows[rows[part]])
+            self._known |= zip(names[part], made, strict=True)
+        features = np.stack([self._known[key] for key in keys])
+        return features.reshape(len(images), *self._layer.grid, -1)
 
 
 def _margins(lengths: Array, trees: Trees, queries: list[_Query]) -> Array:

@@ -381,6 +381,8 @@ def keypoints_rows(found: Any) -> list[Row]:
             "error of keypoints from centres of types",
             percent(found.regression_error),
         ),
+        ("leaves in the box", percent(found.in_box)),
+        ("places in the box", percent(found.in_box_random)),
     ]
 
 
