@@ -208,7 +208,7 @@ def _kept_runs(folder, rng, stack):
     """Finished runs of one's own, as the page keeps them."""
     own = folder / "results" / "mine"
     own.mkdir(parents=True)
-    shutil.copy(ROOT / "results" / "pretrained" / "runs.jsonl", own)
+    shutil.copy(ROOT / "results" / "data_sets" / "runs.jsonl", own)
     return {}
 
 
