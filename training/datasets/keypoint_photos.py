@@ -86,7 +86,8 @@ def read(path: Path, file: Any, side: int = SIDE) -> KeypointPhotos:
             photo = stored.convert("RGB")
         except OSError as error:
             raise UserError(f"{path}: photo {k} is no JPEG.") from error
-        images[k] = photo.resize((side, side), Image.Resampling.BICUBIC)
+        photo = photo.resize((side, side), Image.Resampling.BICUBIC)
+        images[k] = np.asarray(photo)
     scale = side / file["size"][:, ::-1].astype(float)  # of rows, of columns
     points, boxes = np.zeros((count, 0, 2)), np.zeros((count, 4))
     if "keypoints" in file.files:
