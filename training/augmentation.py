@@ -38,7 +38,8 @@ class Augmentation:
         # Whole pixels, so that what is only shifted is not blurred.
         offsets = draw.integers(0, room + 1, (count, 2)) - room / 2
         offsets += draw.integers(-self.shift, self.shift + 1, (count, 2))
-        zoom = draw.uniform(*(self.zoom or (1.0, 1.0)), count)
+        low, high = self.zoom or (1.0, 1.0)
+        zoom = draw.uniform(low, high, count)
         angles = np.deg2rad(draw.uniform(-1.0, 1.0, count) * self.rotation)
         cosine, sine = np.cos(angles) / zoom, np.sin(angles) / zoom
         mirrored = draw.random(count) < 0.5 * self.flip

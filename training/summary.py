@@ -149,7 +149,8 @@ def _columns(
 ) -> tuple[list[Column], list[Column]]:
     """Returns what models differ in, and what is alike in all."""
     known = [report.to_dict() for report in reports.values()]
-    differ, alike = [], []
+    differ: list[Column] = []
+    alike: list[Column] = []
     for column in _COLUMNS:
         if not any(map(column.is_known, known)):
             continue

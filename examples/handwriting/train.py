@@ -199,7 +199,10 @@ def fit(
         return images, {**targets, "reconstruction": clean}
 
     move = Augmentation(shift=1)
-    batches = Batches(*data, _BATCH, seed=seed, augment=move, arrange=arrange)
+    batches = Batches(
+        data.images, data.labels, _BATCH,
+        seed=seed, augment=move, arrange=arrange,
+    )  # fmt: skip
     rate = seeds.falling_rate(3e-3, epochs, len(data.labels), _BATCH)
     training.compile(
         keras.optimizers.Adam(rate),
