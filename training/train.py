@@ -81,10 +81,10 @@ def train_model(
         model = estimated(name, data, folder, {} if cache is None else cache)
         folder.save_model(name, model)
         return model
-    start = None
-    if name == "rem" and config.warm_start and config.baseline:
-        start = folder.load_model("baseline")
     with devices.scope(strategy):
+        start = None
+        if name == "rem" and config.warm_start and config.baseline:
+            start = folder.load_model("baseline")
         cache = {} if cache is None else cache
         setup = prepare(name, data, config, strategy, start, cache)
         backup = folder.path / f"backup-{name}"

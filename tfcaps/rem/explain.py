@@ -1,4 +1,4 @@
-"""Why a network names images as it does: numbers, and pictures of them."""
+"""Why a network gives its answers: numbers, and pictures of them."""
 
 import dataclasses
 import importlib
@@ -123,7 +123,7 @@ def explain(
     type_names: Sequence[str] | None = None,
     sizes: ArrayLike | None = None,
 ) -> Explanation:
-    """Explains why a network names images as it does.
+    """Explains why a network gives its answers.
 
         explained = tfcaps.rem.explain(model, images[:2])
         print(explained)  # classes, named parts and places
