@@ -30,7 +30,7 @@ def make_parser() -> Parser:
 
 def run(options: argparse.Namespace) -> None:
     """Measures the runs, and writes the table."""
-    check_installed(data="sklearn PIL")
+    check_installed(data="PIL")
     start_quietly()
     options.to.mkdir(parents=True, exist_ok=True)
     maps: dict[str, dict[str, Any]] = {}
@@ -48,6 +48,7 @@ def measured(run: Path, maps: dict[str, dict[str, Any]]) -> seeds.Row:
         maps: The features of each data set, which are computed once.
     """
     from tfcaps import rem
+    from tfcaps.parts import body_plan
     from training import datasets, features
     from training.folder import RunFolder
 
@@ -73,27 +74,15 @@ def measured(run: Path, maps: dict[str, dict[str, Any]]) -> seeds.Row:
         "dataset": config.dataset,
         "seed": config.seed,
         "accuracy": seeds.percent_right(trees.lengths, labels),
-        "linear": linear(known, unseen),
+        "linear": 100
+        * body_plan.linear_accuracy(
+            *(known.images.pixels, known.labels),
+            *(unseen.images.pixels, unseen.labels, data.num_classes),
+        ),
         "leaves": float(trees.leaves.mean()),
         "empty": 100 * float(np.mean(trees.leaves == 0)),
         **seeds.tree_measures(rem.faithfulness(cached.head, (images, labels))),
     }
-
-
-def linear(train: Any, test: Any) -> float:
-    """Returns how many a linear head on pooled features has right."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    def pooled(maps: Any) -> Any:
-        return np.stack([maps[k].mean(axis=(0, 1)) for k in range(len(maps))])
-
-    model = make_pipeline(
-        StandardScaler(), LogisticRegression(C=0.003, max_iter=500)
-    )
-    model.fit(pooled(train.images), train.labels)
-    return float(100 * model.score(pooled(test.images), test.labels))
 
 
 if __name__ == "__main__":

@@ -348,11 +348,13 @@ def logistic(
 ) -> list[tuple[Array, Array]]:
     """Returns weights `[d, j]` and bias `[j]` of logistic regressions.
 
-    As there may be fewer rows than columns, in the rows' own coordinates.
+    In coordinates of their own, as many as there are rows, or columns if these
+    are fewer.
     """
-    squares, u = np.linalg.eigh((x @ x.T).astype("f8"))
+    wide = len(x) < x.shape[1]
+    squares, u = np.linalg.eigh((x @ x.T if wide else x.T @ x).astype("f8"))
     keep = squares > 1e-6 * squares[-1]
-    basis = x.T @ (u[:, keep] / np.sqrt(squares[keep]))
+    basis = x.T @ (u[:, keep] / np.sqrt(squares[keep])) if wide else u[:, keep]
     own = (x @ basis).astype("f8")
     target = np.eye(classes)[labels]
     shape = (own.shape[1] + 1, classes)
