@@ -61,16 +61,10 @@ def measure(settings: Settings) -> list[Row]:
 def make_step(
     name: str, gradient: str, size: Size, backward: bool = True
 ) -> Callable[[], list[Any]]:
-    """Returns a step of a candidate, to poses and gradients.
+    """Returns a step of a candidate, to poses and gradients, as Keras runs it.
 
-    It is run as Keras runs its steps. The gradients are those of the children
-    and the transformation, of half the squared poses.
-
-    Args:
-        name: A name in `CANDIDATES`.
-        gradient: `"last"` or `"full"`.
-        size: Those of the layer.
-        backward: Bool. Compute gradients. Defaults to `True`.
+    The gradients are those of the children and the transformation, of half the
+    squared poses.
     """
     inputs = _normal(size.batch, size.children, size.child_dim)
     forward, weight = _forward(name, gradient, size)

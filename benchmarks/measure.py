@@ -28,42 +28,26 @@ _COLUMNS = (
     ("step, ms", "{step}"),
     ("ratio", "{step_ratio}"),
     ("peak, MB", "{peak_mb}"),
-    ("process, MB", "{process_mb}"),
     ("ratio is to", "{base}"),
 )
 
 
 class Settings(NamedTuple):
-    """What the flags of the command say to every part.
+    """What the flags of the command say to every part."""
 
-    Attributes:
-        rounds: Turns of each candidate at most.
-        quick: Small sizes, for a look at whether everything runs.
-    """
-
-    rounds: int = 15
-    quick: bool = False
+    rounds: int = 15  # turns of each candidate at most
+    quick: bool = False  # small sizes, to see whether everything runs
 
 
 class Row(NamedTuple):
-    """What was measured of one thing.
+    """What was measured of one thing."""
 
-    Attributes:
-        name: What it is, a name in its part.
-        inputs: Shape of what it is called with, the batch first.
-        forward: `ms`, `quartiles` and `rounds` of a call.
-        step: The same with gradients, and for networks the optimiser.
-        base: The name of what it is compared with.
-        peak_mb: The most memory that training takes on a GPU. Former versions
-            measured that of a step on a CPU too, and `process_mb`.
-    """
-
-    name: str
-    inputs: Sequence[int]
-    forward: Mapping[str, Any]
-    step: Mapping[str, Any]
-    base: str | None = None
-    peak_mb: float | None = None
+    name: str  # in its part
+    inputs: Sequence[int]  # shape of what it is called with, the batch first
+    forward: Mapping[str, Any]  # `ms`, `quartiles` and `rounds` of a call
+    step: Mapping[str, Any]  # the same with gradients, of networks Adam
+    base: str | None = None  # the name of what it is compared with
+    peak_mb: float | None = None  # the most memory of training on a GPU
 
 
 def machine() -> dict[str, Any]:
@@ -113,8 +97,9 @@ def table_of_rows(parts: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
                 compared = ms and base is not row
                 ratio = f"{ms / base[kind]['ms']:.2f}" if compared else ""
                 cells[f"{kind}_ratio"] = ratio
-            for kind in ("peak_mb", "process_mb"):
-                cells[kind] = f"{row[kind]:,.0f}" if row.get(kind) else ""
+            cells["peak_mb"] = (
+                f"{row['peak_mb']:,.0f}" if row["peak_mb"] else ""
+            )
             inputs = "x".join(map(str, row["inputs"]))
             records.append({**row, **cells, "part": part, "inputs": inputs})
     return table(records, _COLUMNS, left=3)
@@ -126,16 +111,9 @@ def interleaved(
     """Calls candidates in turn, so that all meet the same load of the machine.
 
     Each is called twice before, which leaves out compiling. The first in a
-    round is another one each time.
-
-    Args:
-        title: What is measured; the first word of the lines printed.
-        candidates: Functions by name, which block until they have finished.
-        rounds: Turns of each candidate.
-
-    Returns:
-        For each name `ms`, the median over rounds, `quartiles`, a list of two
-        such times, and `rounds`.
+    round is another one each time. Candidates block until they have finished.
+    Returns for each `ms`, the median over at most so many rounds, `quartiles`,
+    two such times, and `rounds`.
     """
     names = list(candidates)
     repeats = {}
@@ -175,11 +153,7 @@ def _turn(candidate: Callable[[], Any], repeats: int) -> float:
 
 
 def in_new_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls a function of a module in a process of its own.
-
-    Raises:
-        BrokenProcessPool: If the process ends, for example for lack of memory.
-    """
+    """Calls a function of a module in a process of its own."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, context) as pool:

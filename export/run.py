@@ -81,11 +81,6 @@ def make_parser() -> Parser:
         type=whole(2, 256),
     )
     add(
-        "--no-compact",
-        "keep what pruning has left without effect",
-        action="store_true",
-    )
-    add(
         "--format",
         "one or several, in one version: savedmodel for TensorFlow Serving "
         "(default), litert, onnx, openvino",
@@ -166,7 +161,6 @@ def export(options: argparse.Namespace) -> None:
                 input_dtype=options.input_dtype,
                 pixels=options.pixels,
                 levels=options.levels,
-                compacted=not options.no_compact,
                 formats=options.format,
                 int8=samples,
                 about=describe(options.run),

@@ -105,31 +105,20 @@ def on_backbone(make, input_shape, num_classes, **settings):
         ],
         name="backbone",
     )
-    return make(backbone, num_classes, input_shape=input_shape, **settings)
+    return make(input_shape, num_classes, backbone=backbone, **settings)
 
 
-backbone_capsnet = partial(on_backbone, models.backbone_capsnet)
-backbone_constellation_capsnet = partial(
-    on_backbone,
-    lambda backbone, num_classes, input_shape, **settings: (
-        models.constellation_capsnet(
-            input_shape, num_classes, backbone=backbone, **settings
-        )
-    ),
-)
-backbone_parts_capsnet = partial(on_backbone, models.backbone_parts_capsnet)
-
-_CAPSULES = {"primary_dim": 4, "class_dim": 4}
-_PRIMARY = {"primary_types": 2, "primary_kernel_size": 3, **_CAPSULES}
-# Every public network, by its name: side of the images, and settings.
+_PRIMARY = {
+    **{"primary_types": 2, "primary_kernel_size": 3},
+    **{"primary_dim": 4, "class_dim": 4},
+}
+# Every public network, by its name, some also on a backbone: side of the
+# images, and settings.
 _SETTINGS = {
     "affine_capsnet": (8, _STEM),
-    "backbone_capsnet": (8, {"padding": 1, **_PRIMARY}),
-    "backbone_constellation_capsnet": (
-        8,
-        {"name": "backbone_constellation_capsnet"},
-    ),
-    "backbone_parts_capsnet": (8, {"primary_types": 4, **_CAPSULES}),
+    "backbone_dr_capsnet": (8, {"padding": 1, **_PRIMARY}),
+    "backbone_constellation_capsnet": (8, {}),
+    "backbone_parts_capsnet": (8, {"primary_types": 4}),
     "constellation_capsnet": (
         12,
         {"num_types": 3, "filters": (4,), "kernel_size": 3, "window": 3},
@@ -146,14 +135,17 @@ _SETTINGS = {
     "multilayer_capsnet": (8, {"capsules": (4, 3), "kernel_size": 3}),
     "parts_capsnet": (8, {"filters": (4, 4), "primary_types": 2}),
 }
+
+
+def _builder(name):
+    build = getattr(models, name.removeprefix("backbone_"))
+    return partial(on_backbone, build) if "backbone" in name else build
+
+
 # The networks for three classes.
 SMALL_NETWORKS = {
     name: partial(
-        made,
-        globals().get(name) or getattr(models, name),
-        (side, side, 1),
-        3,
-        **settings,
+        made, _builder(name), (side, side, 1), 3, **{"name": name, **settings}
     )
     for name, (side, settings) in _SETTINGS.items()
 }
@@ -161,7 +153,7 @@ SMALL_NETWORKS = {
 # Those of many layers, or of the same as others, are left to the slow tests.
 _SLOW = (
     "affine_capsnet",
-    "backbone_capsnet",
+    "backbone_dr_capsnet",
     "backbone_constellation_capsnet",
     "backbone_parts_capsnet",
     "deepcaps",

@@ -186,9 +186,13 @@ constellation_caps-evidence | PARTS | {"return_evidence": True}
 constellation_caps-own_types | PARTS | ALL | ConstellationCaps(3, shared=False)
 constellation_caps-few | PARTS | ALL
     | ConstellationCaps(3, max_of_type=2, max_parts=3)
+map_caps | PARTS | ALL | MapCaps(3)
+map_caps-evidence | PARTS | {"return_evidence": True}
+    | MapCaps(3, 0.5, width=1.0, levels=11, stride=2, offset=(1, 0))
 part_caps | (5, 4, 3) | {} | PartCaps(2, 3)
 part_caps-presence | (5, 4, 3) | {"return_presence": True}
     | PartCaps(2, stride=2, offset=(1, 1))
+strongest_parts | (5, 4, 3) | {} | StrongestParts(2)
 template_decoder | (3, 2, 3) | {} | TemplateDecoder((5, 4, 2), 3, (1, 0))
 length | (3, 4) | {} | Length()
 squash | (3, 4) | {} | Squash()

@@ -68,10 +68,9 @@ class SharpnessSchedule(keras.callbacks.Callback):
     """Sets the sharpness of dynamic routing at the start of each epoch.
 
     Couplings that are sharp from the start keep most children out of every tree
-    before they have learnt to agree; couplings that are blunt at the end leave
-    trees unclear. The schedule sets every `DynamicRouting` with
-    `sharpness_mode="scheduled"` in the model. The value is a weight of the
-    layer: it is saved with the model, and exported.
+    before they have learnt to agree; blunt ones leave trees unclear. Set is
+    every `DynamicRouting` with `sharpness_mode="scheduled"`. The value is a
+    weight of the layer: it is saved with the model, and exported.
 
     Args:
         schedule: Function from the epoch, counted from 0, to the sharpness, a

@@ -28,10 +28,8 @@ def flush(path: Path) -> None:
 def write_atomically(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
     """Opens a file that takes the place of `path` when the block ends well.
 
-    Args:
-        path: Where the file shall appear. Its folder must exist.
-        mode: `"wb"` or `"w"` (UTF-8; of a file name that is not, what UTF-8
-            does not have is written as an escape). Defaults to `"wb"`.
+    The mode is `"wb"` or `"w"` (UTF-8; of a file name that is not, what UTF-8
+    does not have is written as an escape).
 
     Raises:
         OSError: If it cannot be written, as on a full disk. It names `path`.
@@ -69,18 +67,10 @@ class _Memory(io.BytesIO):
 
 
 def save_atomically(save: Callable[[Any], None], path: Path) -> None:
-    """Saves by a model's `save` or `save_weights`, complete or not at all.
+    """Saves by a model's `save` or `save_weights`, as `write_atomically` does.
 
     The file is made in memory: HDF5 that runs out of disk ends the process
     with a segmentation fault.
-
-    Args:
-        save: `model.save` or `model.save_weights`.
-        path: Where the file shall appear, ending in `.keras` or `.weights.h5`.
-            Its folder must exist.
-
-    Raises:
-        OSError: If it cannot be written, as on a full disk. It names `path`.
     """
     memory = _Memory(path.name)
     save(memory)

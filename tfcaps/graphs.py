@@ -43,16 +43,14 @@ def encoder(model: keras.Model) -> keras.Model:
     model to measure or to explain take the encoder of it.
 
     Args:
-        model: A functional or sequential model, in memory or from a file. Of
-            several inputs `images` is kept, of several outputs `lengths`, or
-            the first of a list.
+        model: A functional or sequential model. Of several inputs `images` is
+            kept, of several outputs `lengths`, or the first of a list.
 
     Returns:
         A functional model of one input and one output, without optimiser.
 
     Raises:
-        ValueError: If the model has several inputs or outputs and none of that
-            name.
+        ValueError: If of several inputs or outputs none has that name.
     """
     keep_pruned(model)
     model = functional(without_couplings(model))
@@ -75,8 +73,6 @@ def encoder(model: keras.Model) -> keras.Model:
 
 def functional(model: keras.Model) -> keras.Model:
     """Returns the model, or a functional one of a `keras.Sequential`.
-
-    A sequential model has no `input` of its own before it is called.
 
     Raises:
         ValueError: If the model is neither functional nor built, or does
@@ -226,10 +222,9 @@ def copied(model: keras.Model, make: Callable[[Any], Any]) -> keras.Model:
 def keep_pruned(model: keras.Model) -> None:
     """Prunes once more what something else has changed in pruned weights.
 
-    While a model is being pruned, the constraints of its weights hold the
-    masks, which act after each step of the optimiser. Averages, restored
-    weights and `set_weights` come after it. Warns of what they changed, and of
-    zeros that are lost since `strip_pruning`.
+    Masks act after each step of the optimiser. Averages, restored weights and
+    `set_weights` come after it. Warns of what they changed, and of zeros that
+    are lost since `strip_pruning`.
     """
     check_model(model)
     _warn_of_lost_zeros(model)
@@ -324,11 +319,9 @@ def check_called_once(model: keras.Model, layer: Any) -> None:
 def routing_of(layer: Any) -> Any:
     """Returns what couples children with parents: the layer's routing, or it.
 
-    A layer without a `routing` that couples them itself, as
-    `tfcaps.parts.ConstellationCaps`, has `tree_threshold(parents)`, `levels`,
-    `mode` and `rounded(couplings)` as `tfcaps.routing.Routing` has, with the
-    same arguments, and returns couplings last if it is called with
-    `return_couplings`.
+    A layer that couples them itself, as `ConstellationCaps`, has
+    `tree_threshold`, `levels`, `mode` and `rounded` of `Routing`, and returns
+    couplings last if it is called with `return_couplings`.
     """
     return getattr(layer, "routing", layer)
 
@@ -341,9 +334,7 @@ def is_routed(layer: Any) -> bool:
 def makes_classes(layer: Any) -> bool:
     """Tells whether each parent of a routed layer has all children.
 
-    Such a layer, as `ClassCaps` and `ConstellationCaps`, says in which shape
-    they stand, `children_shape`, how active they are, `voting_activations`, and
-    may say where, `child_places`.
+    Such a layer has `children_shape`, see `tfcaps.layers.units`.
     """
     return is_routed(layer) and hasattr(layer, "children_shape")
 
@@ -416,10 +407,7 @@ def pick_tensor(tensors: Any, name: str) -> Tensor:
 def clone_with_call(
     model: keras.Model, call: Any, inputs: Any = None
 ) -> keras.Model:
-    """Returns a model of the same layers, each called by `call`.
-
-    It has the model's own inputs, or others.
-    """
+    """Returns a model of the same layers, each called by `call`."""
     return keras.models.clone_model(
         model,
         input_tensors=model.input if inputs is None else inputs,
@@ -455,10 +443,7 @@ def calls_of(
 
 
 def matrix_between(start: Tensor, end: Tensor) -> str | None:
-    """Returns the name of a layer with a weight matrix between two tensors.
-
-    Both are symbolic tensors of one model. `None` if there is no such layer.
-    """
+    """Returns the name of a layer with a weight matrix between two tensors."""
 
     @functools.cache
     def names(operation: Any, index: int) -> list[str] | None:
@@ -478,8 +463,7 @@ def matrix_between(start: Tensor, end: Tensor) -> str | None:
 def split(model: keras.Model, layer: Any) -> tuple[keras.Model, keras.Model]:
     """Returns the part of a model up to a layer, and the part after it.
 
-    Both share the layers, and so the weights. The model has one input and one
-    output; everything after the layer must depend on its output alone.
+    Everything after the layer must depend on its output alone.
     """
     copy, calls = calls_of(model)
     [*_, output] = [call.outputs[0] for call in calls if call.layer is layer]
@@ -492,12 +476,10 @@ def cut(
 ) -> tuple[keras.Model, keras.Model]:
     """Returns the part of a model below a layer, and the rest with the layer.
 
-    What depends on the layer can then run many times on what does not, which
-    runs once. Both parts share the layers, and so the weights. The first part
-    has a list of outputs, which the second one takes: the inputs of the layer,
-    and then whatever else passes from below. Of several calls of the layer the
-    last one counts, or the first, and then all calls of routed layers after it
-    are above, also those of branches beside it.
+    The first part has a list of outputs, which the second one takes: the inputs
+    of the layer, and then whatever else passes from below. Of several calls of
+    the layer the last one counts, or the first, and then all calls of routed
+    layers after it are above, also those of branches beside it.
     """
     copy, calls = calls_of(model)
     places = [k for k, call in enumerate(calls) if call.layer is layer]

@@ -12,10 +12,8 @@ from tfcaps.ops import SOFT_SUM_ERROR
 def class_of_each(labels: Any, classes: int) -> NDArray[np.int64]:
     """Returns the class of each image, `[b]`.
 
-    Labels are class indices `[b]` or `[b, 1]`, or rows `[b, j]` of numbers that
-    sum to 1 but for rounding, as one-hot or soft labels (smoothed, mixed, a
-    teacher's): the largest number is that of the class, the first of equal
-    ones.
+    Labels are class indices `[b]` or `[b, 1]`, or rows `[b, j]`, one-hot or
+    soft, that sum to 1: the first of the largest numbers is that of the class.
     """
     numbers = numbers_of(labels)
     if numbers.ndim == 2 and numbers.shape[1] == 1:
@@ -62,10 +60,9 @@ def indices_of(numbers: NDArray[np.float64]) -> NDArray[np.int64]:
 def chosen_classes(
     classes: Any, images: int, number: int | None = None
 ) -> NDArray[np.int32]:
-    """Returns classes that were asked for, one for each of so many images.
+    """Returns `class_of_each` of so many images, int32.
 
-    They are given as in `class_of_each`; without a `number` of classes there
-    are as many as these tell.
+    Without a `number` of classes there are as many as these tell.
     """
     numbers = numbers_of(classes)
     if number is None:

@@ -13,18 +13,14 @@ def keep_memory() -> bool:
     """Lets this process keep the memory that it has freed, to use it again.
 
     Without oneDNN, as on most processors without AVX-512, TensorFlow asks glibc
-    for the buffers of every step and frees them after it. Large ones glibc
-    gives back to the system each time, so that the next step finds none of its
-    pages: in a training step of `parts_capsnet` with 64 images 50,000 page
-    faults, nearly half of the processor's time. The process holds on to the
-    most that it has needed, which grows by up to a fifth.
-
-    All threads then share one arena of glibc's, as another thread's has no room
-    for buffers over 64 MB. This has been measured on two cores.
+    for the buffers of every step, which glibc gives back to the system each
+    time: in a training step of `parts_capsnet` with 64 images 50,000 page
+    faults, nearly half of the processor's time. The process then holds on to
+    the most that it has needed, which grows by up to a fifth, and all threads
+    share one arena of glibc's.
 
     The commands of the repository call this; importing `tfcaps` does not. Call
-    it before anything is computed: a thread that has an arena of its own keeps
-    it. It holds for the whole process.
+    it before anything is computed. It holds for the whole process.
 
     Returns:
         Whether it does: true on Linux with glibc, false elsewhere, where

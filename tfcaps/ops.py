@@ -16,7 +16,7 @@ Votes are always `[b, i, j, d]`, couplings always `[b, i, j]`.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from numbers import Integral
 from typing import Any
 
@@ -49,18 +49,11 @@ def _as_floats(vectors: Tensor) -> Tensor:
 def length(
     vectors: Tensor, *, axis: Axes = -1, keepdims: bool = False
 ) -> Tensor:
-    """Returns the Euclidean length, exact and with a zero gradient at zero.
+    """Returns the Euclidean length over axes, with a zero gradient at zero.
 
     `keras.ops.norm` has a NaN gradient at the zero vector, which pruning makes
-    common. The arithmetic is float32 also for half-precision input.
-
-    Args:
-        vectors: Tensor of any shape.
-        axis: Int or ints. The axes of the components. Defaults to the last.
-        keepdims: Bool. Keep `axis` with size 1. Defaults to `False`.
-
-    Returns:
-        Lengths in the dtype of `vectors`, without `axis`.
+    common. The arithmetic is float32 also for half-precision input, and the
+    result of the type of `vectors`.
     """
     vectors = _as_floats(vectors)
     square = ops.square(as_float32(vectors))
@@ -83,16 +76,9 @@ def squash(
 ) -> Tensor:
     """Shrinks vectors to a length below one and keeps their direction.
 
-    `squash(s) = |s|^2 / (1 + |s|^2) * s / |s|`
-
-    Args:
-        vectors: Tensor of any shape.
-        axis: Int or ints. The axes of the components. Defaults to the last.
-        epsilon: Float. Added to the squared length before the root, so that
-            value and gradient are finite at zero. Defaults to `1e-7`.
-
-    Returns:
-        Tensor of the shape and dtype of `vectors`.
+    `squash(s) = |s|^2 / (1 + |s|^2) * s / |s|`, with the length over `axis`.
+    Under the root stands `epsilon` more, so that value and gradient are finite
+    at zero. Shape and type stay.
 
     Example:
 
@@ -118,13 +104,7 @@ def efficient_squash(vectors: Tensor, *, axis: Axes = -1) -> Tensor:
 
     Where the squash of dynamic routing makes a short vector of length n about
     n^2 long, this one leaves it about n long, so its gradient does not vanish.
-
-    Args:
-        vectors: Tensor of any shape.
-        axis: Int or ints. The axes of the components. Defaults to the last.
-
-    Returns:
-        Tensor of the shape and dtype of `vectors`.
+    Arguments and result are those of `squash`.
 
     Example:
 
@@ -146,14 +126,9 @@ def efficient_squash(vectors: Tensor, *, axis: Axes = -1) -> Tensor:
 
 
 def softmax(logits: Tensor, silent: int = 0) -> Tensor:
-    """Returns the softmax over the last axis, also of a single item.
+    """Returns the softmax of logits `[..., j]`, also of a single item.
 
-    A lone parent takes all of each child.
-
-    Args:
-        logits: Tensor `[..., j]`.
-        silent: Int. Further items of logit 0, whose shares are left out.
-            Defaults to `0`.
+    So many `silent` items of logit 0 compete, and their shares are left out.
     """
     if silent:
         others = ops.full_like(logits[..., :1], math.log(silent))
@@ -166,16 +141,10 @@ def softmax(logits: Tensor, silent: int = 0) -> Tensor:
 
 
 def longest(lengths: Tensor) -> Tensor:
-    """Returns the index of the longest capsule, the first of equal ones.
+    """Returns the index `[...]` of the longest of `[..., j]`, int32.
 
-    `keras.ops.argmax` of floats looks at their bits, to tell 0.0 from -0.0,
-    which neither ONNX nor OpenVINO nor LiteRT can do.
-
-    Args:
-        lengths: Tensor `[..., j]`.
-
-    Returns:
-        Tensor `[...]` of int32.
+    Of equal ones the first. `keras.ops.argmax` of floats looks at their bits,
+    to tell 0.0 from -0.0, which ONNX, OpenVINO and LiteRT cannot do.
     """
     most = ops.max(lengths, axis=-1, keepdims=True)
     is_longest = ops.cast(lengths >= most, "int32")
@@ -189,24 +158,20 @@ SQUASHES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def check_squash(name: Any) -> None:
-    """Raises `ValueError` unless `name` is that of a squash."""
-    if name not in SQUASHES:
+def check_one_of(options: Iterable[Any], **argument: Any) -> None:
+    """Raises `ValueError` unless an argument is one of the options."""
+    [(name, value)] = argument.items()
+    if value not in (options := tuple(options)):
         raise ValueError(
-            f"`squash` must be one of {tuple(SQUASHES)}. Received: "
-            f"squash={name!r}."
+            f"`{name}` must be one of {options}. Received: {name}={value!r}."
         )
 
 
 def class_targets(labels: Tensor, num_classes: int, dtype: str) -> Tensor:
-    """Returns targets `[b, j]`, made from class indices where need be.
+    """Returns targets `[b, j]` of such, or of class indices `[b]` or `[b, 1]`.
 
-    Args:
-        labels: Targets `[b, j]`, or class indices `[b]` or `[b, 1]`; an index
-            outside `[0, j)` stands for no class. With one class `[b]` or
-            `[b, 1]` are targets too: 1 where it is there, 0 where not.
-        num_classes: Int.
-        dtype: Type of the targets.
+    An index outside `[0, j)` stands for no class. With one class `[b]` or
+    `[b, 1]` are targets too: 1 where it is there, 0 where not.
 
     Raises:
         ValueError: If the shape is none of these.
@@ -242,6 +207,23 @@ def clear_targets(targets: Tensor, num_classes: int) -> Tensor:
     return ops.where(is_one, of_largest, targets)
 
 
+def check_axes(
+    layer: Any, input_shape: Any, what: str, *axes: str, known: bool = False
+) -> None:
+    """Raises `ValueError` unless an input has such axes, and known sizes."""
+    shape = tuple(input_shape)
+    if len(shape) != len(axes) or (known and None in shape[1:]):
+        rest = ", all known but the batch" if known else ""
+        raise ValueError(
+            f"{type(layer).__name__} takes {what} [{', '.join(axes)}]{rest}. "
+            f"Received: input_shape={shape}."
+        )
+
+
+# The axes of maps of capsules.
+MAP = ("batch", "rows", "columns", "types", "components")
+
+
 def check_prediction(prediction: Tensor, *axes: str, loss: str) -> None:
     """Raises `ValueError` unless a loss gets a prediction of such axes."""
     shape = tuple(prediction.shape)
@@ -261,16 +243,7 @@ def check_prediction(prediction: Tensor, *axes: str, loss: str) -> None:
 
 
 def towards_class(values: Tensor, classes: Tensor) -> Tensor:
-    """Picks, for each sample, the values towards one class.
-
-    Args:
-        values: Tensor `[b, ..., j]`, such as couplings `[b, i, j]`, or lengths
-            `[b, j]`.
-        classes: Class indices `[b]`, such as those predicted.
-
-    Returns:
-        Tensor `[b, ...]`, without the axis of the classes.
-    """
+    """Picks of values `[b, ..., j]` those `[b, ...]` towards classes `[b]`."""
     column = ops.reshape(classes, (-1, *[1] * (len(values.shape) - 1)))
     return ops.squeeze(ops.take_along_axis(values, column, axis=-1), axis=-1)
 
@@ -306,16 +279,7 @@ def quantize(
 
 
 def dequantize(codes: Tensor, levels: int, *, mode: str = "midtread") -> Tensor:
-    """Returns the float32 coupling that each code of `quantize` stands for.
-
-    Args:
-        codes: Tensor of integers in `[0, levels - 1]`, any shape.
-        levels: As in `quantize`.
-        mode: As in `quantize`.
-
-    Returns:
-        Tensor of couplings in [0, 1] with the shape of `codes`.
-    """
+    """Returns the float32 coupling that each code of `quantize` stands for."""
     check_quantizer(levels, mode)
     codes = ops.cast(codes, "float32")
     if mode == "midtread":

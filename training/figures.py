@@ -15,7 +15,7 @@ import keras
 import numpy as np
 
 from tfcaps import rem, viz
-from tfcaps.rem import Report, quantize
+from tfcaps.rem import Report
 from tfcaps.rem.evaluation.words import length_meaning, margin_text
 from tfcaps.rem.maps import saliency_map
 from tfcaps.viz.letters import one_line
@@ -69,13 +69,6 @@ def save(some: Sequence[Figure], folder: Path) -> Written:
     ]
 
 
-def _left_out(name: str, **facts: Any) -> Figure:
-    """Returns why a figure would be empty."""
-    heading = TEXTS[name]["heading"].format(**facts)
-    why = TEXTS[name]["empty"].strip().replace("\n", " ")
-    return Figure(name, None, heading, f"{heading}: left out. {why}")
-
-
 # ------------------------------------------------------------- of the measures
 
 
@@ -83,7 +76,7 @@ def of_measures(
     folder: RunFolder, reports: Mapping[str, Report], names: Sequence[str]
 ) -> list[Figure]:
     """Returns the figures that need no model; names are those of classes."""
-    config, last = folder.config, reports[folder.main]
+    config = folder.config
     trees = {TITLES[n]: report.dictionary for n, report in reports.items()}
     rows = [
         {**row, "model": TITLES[row["model"]]} for row in folder.read_metrics()
@@ -101,20 +94,6 @@ def of_measures(
         figures.append(figure("tradeoff_levels", viz.tradeoff(rows, "levels")))
     drawing = viz.keys_per_class(trees, class_names=names)
     figures.append(figure("keys_per_class", drawing))
-    code = int(quantize(last.tree_threshold, last.levels, mode=config.mode))
-    most = [last.dictionary.keys(j)[:1] for j in range(len(names))]
-    title = TITLES[folder.main]
-    if any((keys > code).any() for keys in most):
-        drawing = viz.most_frequent_trees(
-            last.dictionary,
-            levels=last.levels,
-            mode=config.mode,
-            class_names=names,
-            threshold=last.tree_threshold,
-        )
-        figures.append(figure("parse_trees", drawing, model=title))
-    else:
-        figures.append(_left_out("parse_trees", model=title))
     return figures
 
 
@@ -201,7 +180,9 @@ def saliency(
             "saliency": keras.ops.convert_to_numpy(drawn),
         }
     if not maps:
-        return _left_out("saliency")
+        heading, why = (TEXTS["saliency"][n] for n in ("heading", "empty"))
+        why = why.strip().replace("\n", " ")
+        return Figure("saliency", None, heading, f"{heading}: left out. {why}")
     drawing = viz.saliency(
         sample.images[rows],
         maps,

@@ -3,8 +3,9 @@
 python training/pretrained.py runs/figures-rem
 
 writes `<data set>.keras`, the stripped REM model, and `.json`, its hash and the
-numbers of the run's `rem.json`, into `tfcaps/models/pretrained`. The card,
-`.md`, is written by hand.
+numbers of the run's `rem.json`, into `tfcaps/models/pretrained`, and the table
+of all such networks, `results/pretrained/table.md`. The card, `.md`, is written
+by hand.
 """
 
 import argparse
@@ -19,8 +20,32 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from cli import Parser, UserError, read_model, run_command, start_quietly
+from markdown_table import markdown
+from training.tables import Column
 
-_FOLDER = Path(__file__).parents[1] / "tfcaps" / "models" / "pretrained"
+_ROOT = Path(__file__).parents[1]
+_FOLDER = _ROOT / "tfcaps" / "models" / "pretrained"
+_TABLE = _ROOT / "results" / "pretrained" / "table.md"
+# How the facts of a network name its models, and what of each is shown.
+_MODELS = {"before": "baseline", "measured": "REM"}
+_COLUMNS = [
+    Column(title, field, digits, factor, optional=True)
+    for title, field, digits, factor in (
+        ("accuracy, %", "accuracy", 2, 100),
+        ("entropy by place, bits", "entropy_bits", 2, 1),
+        ("by offset", "offset_entropy_bits", 2, 1),
+        ("by type", "type_entropy_bits", 2, 1),
+        ("answer changes, %", "answer_changes.zero", 1, 100),
+        ("at the mean", "answer_changes.mean", 1, 100),
+        ("by chance", "answer_changes_chance", 1, 100),
+        ("of others", "answer_changes_active.zero", 1, 100),
+        ("shorter, %", "shorter.zero", 1, 100),
+        ("children in a tree, %", "size", 2, 100),
+        ("parts found once, %", "named_parts.found_once", 1, 100),
+        ("NMI", "named_parts.information", 3, 1),
+        ("pruned, %", "sparsity", 1, 100),
+    )
+]
 # Settings of the run that are told.
 _SETTINGS = "dataset epochs rem_epochs warm_start data_seed seed".split()
 
@@ -28,7 +53,9 @@ _SETTINGS = "dataset epochs rem_epochs warm_start data_seed seed".split()
 def make_parser() -> Parser:
     """Returns the parser of the command."""
     parser = Parser(prog="training/pretrained.py", description=__doc__)
-    parser.add_argument("run", type=Path, help="folder of a run with --rem")
+    add = parser.add_argument
+    add("run", type=Path, help="folder of a run with --rem")
+    add("--name", help="of the network, if not that of its data set")
     return parser
 
 
@@ -41,7 +68,7 @@ def main(options: argparse.Namespace) -> None:
     if not config["rem"]:
         raise UserError(f"{options.run} is no run with --rem.")
     start_quietly()
-    path = _FOLDER / f"{config['dataset']}.keras"
+    path = _FOLDER / f"{options.name or config['dataset']}.keras"
     pack(options.run / "model.keras", path)
     model = read_model(path)
     facts = {
@@ -55,11 +82,34 @@ def main(options: argparse.Namespace) -> None:
         "network": model.name,
         "image": list(model.input.shape[1:]),
         "parameters": model.count_params(),
+        "before": measured["models"].get("baseline"),
         "measured": measured["models"]["rem"],
     }
     text = json.dumps(facts, indent=2, allow_nan=False)
     path.with_suffix(".json").write_text(f"{text}\n", "utf-8")
+    _TABLE.write_text(table(), "utf-8")
     print(path)
+
+
+def table() -> str:
+    """Returns the table of the networks that come with the package."""
+    heads = ["name", "network", "model", *(c.title for c in _COLUMNS), "kB"]
+    lines = [heads]
+    for path in sorted(_FOLDER.glob("*.json")):
+        facts = json.loads(path.read_text("utf-8"))
+        size = f"{facts['bytes'] / 1000:.0f}"
+        for key, title in _MODELS.items():
+            if model := facts.get(key):
+                cells = (column.write([model]) for column in _COLUMNS)
+                kept = size if key == "measured" else "–"
+                lines.append([path.stem, facts["network"], title, *cells, kept])
+    return (
+        "# Networks that come with the package\n\nMade by `python "
+        "training/pretrained.py` from `tfcaps/models/pretrained/*.json`, one "
+        "network each; what was not measured is a dash. The cards there say "
+        "how each was made. Of children in the tree and answers 2,000 test "
+        f"images, of accuracy and entropy all.\n\n{markdown(lines, left=3)}\n"
+    )
 
 
 def pack(model: Path, path: Path) -> None:

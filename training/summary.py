@@ -27,8 +27,11 @@ _COLUMNS = (
     Column("shorter", "shorter.zero", 1, 100, optional=True),
     Column("by place", "entropy_bits", 2),
     Column("type", "type_entropy_bits", 2, optional=True),
+    Column("weights", "nonzero_parameters", 0),
     Column("pruned", "sparsity", 1, 100),
 )
+_OF_SIZE = ("weights", "pruned")
+_LEAST = 0.1  # of NMI and bits, by which models differ; otherwise a point
 _MEANINGS = {
     "found": "parts with exactly one leaf",
     "NMI": "whether a capsule's type tells what kind of part it lies on, 1 is "
@@ -125,29 +128,56 @@ def is_warning(report: Report) -> bool:
 
 
 def cells(reports: Mapping[str, Report]) -> list[list[str]]:
-    """Returns head and rows of the table, without what nobody has."""
-    columns = _columns(reports)
+    """Returns head and rows of the table, of that in which models differ."""
+    columns, _ = _columns(reports)
     rows = [["model", *(column.title for column in columns)]]
     for name, report in reports.items():
         known = [report.to_dict()]
         row = [TITLES[name], *(column.write(known) for column in columns)]
-        if report.faithfulness is not None:
+        if report.faithfulness is not None and _CHANGES in columns:
             beside = ", ".join(column.write(known) for column in _BESIDE)
             row[1 + columns.index(_CHANGES)] += f" ({beside})"
         rows.append(row)
     return rows
 
 
-def _columns(reports: Mapping[str, Report]) -> list[Column]:
+def _columns(
+    reports: Mapping[str, Report],
+) -> tuple[list[Column], list[Column]]:
+    """Returns what models differ in, and what is alike in all."""
     known = [report.to_dict() for report in reports.values()]
-    return [c for c in _COLUMNS if any(map(c.is_known, known))]
+    differ, alike = [], []
+    for column in _COLUMNS:
+        if not any(map(column.is_known, known)):
+            continue
+        of_all = len(known) > 1 and all(map(column.is_known, known))
+        if of_all and column.title not in _OF_SIZE:
+            values = [column.summary([model]).value for model in known]
+            least = 1.0 if column.factor == 100 else _LEAST
+            (alike if max(values) - min(values) < least else differ).append(
+                column
+            )
+        else:
+            differ.append(column)
+    return differ, alike
 
 
 def note(reports: Mapping[str, Report]) -> str:
-    """Returns the meaning of the columns of the table."""
-    titles = [column.title for column in _columns(reports)]
+    """Returns what is alike in all models, and the meaning of all columns."""
+    differ, alike = _columns(reports)
+    known, text = [list(reports.values())[-1].to_dict()], ""
+    if alike:
+        text = "Alike without and with REM, by less than a point or a tenth:"
+        if all(column.title in _OF_SIZE for column in differ):
+            text = (
+                "REM changed the size and nothing else that is measured here, "
+                "by a point or a tenth:"
+            )
+        values = (f"{c.title} {c.write(known)}" for c in alike)
+        text = f"{text} {', '.join(values)} (REM).\n"
+    titles = [c.title for c in _COLUMNS if c in differ or c in alike]
     meanings = [f"{t}: {_MEANINGS[t]}" for t in titles if t in _MEANINGS]
-    text = f"In %, but for NMI and bits. {'; '.join(meanings)}."
+    text += f"In %, but for NMI, bits and weights. {'; '.join(meanings)}."
     types = [report.type_entropy_bits for report in reports.values()]
     return text if None in types else f"{text} {BY_PLACE}"
 

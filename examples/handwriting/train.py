@@ -3,11 +3,16 @@
 python -m examples.handwriting.train mnist --seeds 1 --data-dir FOLDER
 
 Labels are classes alone. A line for each seed, which draws weights and batches,
-is added to results/named_parts/mnist.jsonl, and mnist.md made of it.
+is added to results/named_parts/mnist.jsonl, and mnist.md made of it. With
+`--rem` 70 % of the weights leave in further epochs, and with `--save` the
+network and its measures are kept as a run, for `training/pretrained.py`.
 """
 
 import argparse
+import dataclasses
 import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +22,10 @@ from examples import seeds
 
 _BATCH = 64
 _ORPHANS = (0.5, 0.7, 1.0)  # nats from which on a child is a leaf
+_FILTERS = (32, 64, 64)
+# Pixels from place to place, and the first one.
+_STRIDE, _OFFSET = 2, (1, 1)
+_PRUNED = 0.7
 
 
 def make_parser() -> Parser:
@@ -26,6 +35,8 @@ def make_parser() -> Parser:
     add("data", help="mnist or fashion_mnist")
     add("--types", type=int, default=16, help="types of parts")
     add("--data-dir", metavar="FOLDER", help="of TensorFlow Datasets")
+    add("--rem", type=int, default=0, metavar="EPOCHS", help="prune in these")
+    add("--save", type=Path, metavar="FOLDER", help="keep networks here")
     return parser
 
 
@@ -33,24 +44,33 @@ def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
     """Trains the network of a seed, and measures it."""
     import keras
 
-    from examples.handwriting import maps
     from tfcaps import rem
     from training import datasets
 
+    start = time.perf_counter()
     data = datasets.load(options.data, options.data_dir)
     train = data.train.take(slice(options.samples))
     keras.utils.set_random_seed(seed)
-    network, training = maps.networks(
+    network, training = networks(
         data.image_shape, data.num_classes, options.types
     )
     fit(training, train, options.epochs, seed)
+    reports = {}
+    if options.rem:
+        reports["baseline"] = report_of(network, data)
+        fit(training, train, options.rem, seed + 1, rem.Prune(_PRUNED, end=0.5))
+        reports["rem"] = report_of(network, data)
+    if options.save and options.rem:
+        seconds = time.perf_counter() - start
+        save(options, seed, data, network, reports, seconds)
     lengths = network.predict(data.test.images[:], verbose=0)
     row = {
         "data": options.data,
         "images": len(train.labels),
-        "epochs": options.epochs,
+        "epochs": options.epochs + options.rem,
         "types": options.types,
         "right": round(seeds.percent_right(lengths, data.test.labels), 2),
+        "pruned": 100 * rem.sparsity(network),
         "trees": [],
     }
     images = data.test.images[: options.tested]
@@ -64,7 +84,90 @@ def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
     return row
 
 
-def fit(training: Any, data: Any, epochs: int, seed: int) -> None:
+def networks(
+    shape: tuple[int, int, int], num_classes: int, part_types: int
+) -> tuple[Any, Any]:
+    """Builds a network of parts, and the one that trains it.
+
+    Convolutions take no steps: the mean of windows that do follows, so that
+    little changes where an image is shifted by a pixel (Zhang, 2019, "Making
+    convolutional networks shift-invariant again").
+
+    Returns:
+        From images to lengths, and from images to a dict of evidence, presence
+        and reconstruction, as of `tfcaps.parts.constellation_losses`.
+    """
+    import keras
+
+    from tfcaps import parts
+
+    layers = keras.layers
+    features = images = keras.Input(shape, name="images")
+    for number, channels in enumerate(_FILTERS):
+        features = layers.Conv2D(channels, 3, padding="same", use_bias=False)(
+            features
+        )
+        features = layers.BatchNormalization(momentum=0.9)(features)
+        features = layers.ReLU()(features)
+        if number == 0:
+            features = layers.AveragePooling2D(3, _STRIDE, "same")(features)
+    at: Any = {"stride": _STRIDE, "offset": _OFFSET}
+    places, active, presence = parts.StrongestParts(
+        part_types, 1, name="part_caps", **at
+    )(features, return_presence=True)
+    classes = parts.MapCaps(num_classes, width=3.0, name="class_caps", **at)
+    _, lengths, evidence = classes(
+        places, active, return_activations=True, return_evidence=True
+    )
+    drawn = parts.TemplateDecoder(shape, 11, _OFFSET)(active)
+    outputs = {"evidence": evidence, "presence": presence}
+    training = keras.Model(images, {**outputs, "reconstruction": drawn})
+    return keras.Model(images, lengths, name="map_capsnet"), training
+
+
+def report_of(network: Any, data: Any) -> Any:
+    """Returns what is measured of a network on the test images."""
+    from tfcaps import rem
+    from training.sample import Sample
+
+    sample = Sample(data)
+    some, trees = (sample.images[:], sample.labels), sample.trees(network)
+    report = rem.evaluate(network, (data.test.images[:], data.test.labels))
+    return dataclasses.replace(
+        report,
+        faithfulness=rem.faithfulness(network, some, trees=trees),
+        named_parts=rem.named_parts(trees),
+    )
+
+
+def save(
+    options: argparse.Namespace,
+    seed: int,
+    data: Any,
+    network: Any,
+    reports: Any,
+    seconds: float,
+) -> None:
+    """Keeps a network and its measures as a run of `training/run.py --rem`."""
+    from training.configs import Config
+    from training.folder import RunFolder
+
+    config = Config(
+        dataset=options.data, samples=options.samples, model=network.name,
+        epochs=options.epochs, batch_size=_BATCH, seed=seed, shift=1, rem=True,
+        rem_epochs=options.rem, warm_start=True, final_sparsity=_PRUNED,
+        part_types=options.types,
+    )  # fmt: skip
+    folder = RunFolder(options.save / f"{options.data}-{seed}", config)
+    folder.create()
+    folder.save_data(options.data, data.class_names)
+    network.save(folder.path / "model.keras")
+    folder.save_reports(reports, dict.fromkeys(reports, {}), seconds)
+
+
+def fit(
+    training: Any, data: Any, epochs: int, seed: int, *callbacks: Any
+) -> None:
     """Trains a network on images moved by a pixel, half of them noisy."""
     import keras
 
@@ -98,6 +201,7 @@ def fit(training: Any, data: Any, epochs: int, seed: int) -> None:
         epochs=epochs,
         shuffle=False,
         verbose=2,
+        callbacks=[*callbacks],
     )
 
 

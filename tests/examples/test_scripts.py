@@ -36,8 +36,8 @@ def test_a_script_trains_measures_and_draws(name, tmp_path, monkeypatch):
     if name == "viewpoints":
         monkeypatch.setattr(script, "VIEWS", script.VIEWS[::36])
     if name == "smallest":
-        few = {"polynomial": (0.9,), "structured": (0.5,)}
-        monkeypatch.setattr(script, "SHARES", few)
+        for shares in ("WEIGHTS", "FILTERS"):
+            monkeypatch.setattr(script, shares, (0.5,))
     page, flags = SCRIPTS[name]
     flags += f" --seeds 0 --epochs 1 --to {tmp_path} --draw {tmp_path}/a.png"
     monkeypatch.setattr("sys.argv", ["script", *flags.split()])

@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 from PIL import Image
-from tensorflow_serving.apis import prediction_log_pb2
 from tensorflow_serving.config import model_server_config_pb2
 
 from cli import UserError
@@ -195,31 +194,6 @@ def test_what_a_pixel_is_follows_the_manifest(work, monkeypatch):
 def test_no_image_is_not_sent():
     with pytest.raises(UserError, match="there must be an image at least"):
         client.predict("http://x", np.zeros((0, 8, 8, 1)), "encode")
-
-
-@pytest.mark.parametrize(
-    ("dtype", "grey"), [("uint8", 128), ("float32", 0.5), ("int32", 1)]
-)
-def test_warmup_asks_every_signature_for_one_image_and_many(
-    tmp_path, dtype, grey
-):
-    images = {"images": {"dtype": dtype, "shape": [-1, 28, 28, 1]}}
-    names = ("serving_default", "explain", "encode")
-    signatures = dict.fromkeys(names, {"inputs": images})
-    model = "x" * 200  # a length of two bytes
-    serving.write_warmup(tmp_path, model, signatures)
-    path = str(tmp_path / serving.WARMUP)
-    asked = set()
-    for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
-        log = prediction_log_pb2.PredictionLog.FromString(record)
-        request = log.predict_log.request
-        assert request.model_spec.name == model
-        assert set(request.inputs) == {"images"}
-        pixels = tf.make_ndarray(request.inputs["images"])
-        assert pixels.dtype == dtype and (pixels == grey).all()
-        assert pixels.shape[1:] == (28, 28, 1)
-        asked.add((request.model_spec.signature_name, len(pixels)))
-    assert asked == {(name, n) for name in names for n in (1, 32)}
 
 
 def test_configs_list_every_model_that_the_server_can_load(tmp_path):

@@ -24,7 +24,6 @@ from training.devices import dtype_policy
 IMAGES = (8, 8, 1)
 FILES = {
     "assets.extra/reference.npz",
-    "assets.extra/tf_serving_warmup_requests",
     "fingerprint.pb",
     "saved_model.pb",
     "variables/variables.data-00000-of-00001",
@@ -79,15 +78,11 @@ def stored(folder):
 
 
 @pytest.mark.slow
-def test_only_the_compacted_weights_are_saved_and_each_once(
-    pruned, exported, tmp_path
-):
+def test_only_the_compacted_weights_are_saved_and_each_once(pruned, exported):
     small = rem.compact(pruned)
     assert stored(exported) == small.count_params() < pruned.count_params()
     data = exported / "variables" / "variables.data-00000-of-00001"
     assert data.stat().st_size < 4 * small.count_params() + 4096
-    whole = export.save(pruned, tmp_path / "m", compacted=False)
-    assert stored(whole) == pruned.count_params()
 
 
 @pytest.mark.slow
@@ -212,8 +207,7 @@ def test_the_command_passes_its_flags_on(pruned, tmp_path):
     told_by(
         command.main, "--run", tmp_path / "model.keras", "--to", served,
         "--model-name", "net", "--version", 7, "--input-dtype", "uint8",
-        "--levels", 11, "--no-compact",
-        "--format", "savedmodel", "onnx",
+        "--levels", 11, "--format", "savedmodel", "onnx",
     )  # fmt: skip
     folder = served / "net" / "7"
     about = read_manifest(folder)

@@ -85,7 +85,7 @@ def test_builders_take_rows_first_whatever_the_setting(channels_first):
             "must be (rows, columns, c",
         ),
         (
-            lambda: models.backbone_capsnet(backbone, 2),
+            lambda: models.dr_capsnet(None, 2, backbone=backbone),
             "must have the channels",
         ),
     ):

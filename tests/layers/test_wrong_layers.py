@@ -94,6 +94,8 @@ ConstellationCaps(3, max_of_type=0)
     `num_capsules` and `max_of_type` must be integers of at least 1.
 ConstellationCaps(3, max_parts=0)
     `max_parts` must be integers of at least 1. Received: max_parts=0.
+MapCaps(3, orphan=0)
+    `orphan` must be above 0 nats. Received: orphan=0.
 """,
     **NAMES,
 )
@@ -123,8 +125,8 @@ PrimaryMatrixCaps(2)(Input(4, 3))
 PartCaps(2)(Input(None, 4, 3))
     PartCaps takes a feature map [batch, rows, columns, channels], all known but
 Decoder((4, 4, 1))(Input(2, 2, 3, 4))
-    Decoder takes class poses [batch, classes, components]. Received:
-    input_shape=(None, 2, 2, 3, 4).
+    Decoder takes class poses [batch, classes, components], all known but the
+    batch. Received: input_shape=(None, 2, 2, 3, 4).
 ClassCaps(10, 16, share="type")(Input(5, 4))
     `share="type"` needs spatial capsules [batch, rows, columns, types,
     components]

@@ -61,7 +61,6 @@ NETWORKS = {
     ),
 }
 EM_OF_PAPER = {"filters": 32, "primary_types": 32, "conv_types": (32, 32)}
-MULTIMNIST = {"shape": (36, 36, 1), "variant": "multimnist"}
 
 
 def size(weights):
@@ -98,7 +97,6 @@ def test_network_has_the_published_size(name):
     ("network", "trainable"),
     [
         (efficient(**CIFAR), 168_544),
-        (efficient(**MULTIMNIST), 154_656),
         (efficient(), 161_824),
         (deep(), 8_441_920),
         (of("em_capsnet", (32, 32, 1), 5, **EM_OF_PAPER), 316_394),

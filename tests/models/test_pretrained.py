@@ -46,6 +46,13 @@ def test_each_has_its_three_files():
     assert files == {f"{n}.{e}" for n in NAMES for e in ("json", "keras", "md")}
 
 
+def test_the_table_is_of_what_is_shipped():
+    table = (ROOT / "results" / "pretrained" / "table.md").read_text("utf-8")
+    assert table == pretrained.table()
+    lines = [line for line in table.splitlines() if line.startswith("| ")]
+    assert {line.split()[1] for line in lines[1:]} == set(NAMES)
+
+
 @each_name
 def test_network_is_small_float32_and_what_its_card_says(name):
     model, facts = load_pretrained(name), facts_of(name)

@@ -11,7 +11,6 @@ from tests.networks import tiny_capsnet
 from tests.parts.test_network import images_of, small
 from tests.refusals import assert_refused
 from tfcaps import rem, viz
-from tfcaps.rem import Trees
 
 IMAGES, LABELS, _ = images_of(3)
 
@@ -78,21 +77,3 @@ def test_what_does_not_fit_is_refused():
     explained = rem.explain(tiny_capsnet(), images)
     if not explained.trees.has_places:
         assert_refused(explained.draw, "without places cannot be drawn")
-
-
-def test_children_are_active_beside_the_most_active_one():
-    activations = np.array([[1.0, 0.11, 0.1, 0.0], [0.0, 0.0, 0.0, 0.0]])
-    empty = np.zeros((2, 4))
-    trees = Trees(
-        predicted=np.zeros(2, int),
-        lengths=np.zeros((2, 1)),
-        couplings=np.zeros((2, 4, 0)),
-        towards=empty,
-        codes=empty,
-        in_tree=empty > 0,
-        activations=activations,
-        types=np.arange(4),
-        places=np.zeros((2, 4, 2)),
-    )
-    expected = [[True, True, False, False], [False] * 4]
-    np.testing.assert_array_equal(trees.active, expected)

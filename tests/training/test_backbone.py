@@ -37,7 +37,7 @@ def features(side=9, channels=1):
     return keras.Sequential([keras.Input((side, side, channels)), Block()])
 
 
-SMALL = SMALL_NETWORKS["backbone_capsnet"].keywords
+SMALL = SMALL_NETWORKS["backbone_dr_capsnet"].keywords
 
 
 def loaded(model, folder):
@@ -60,7 +60,9 @@ def loaded(model, folder):
 )
 def test_the_backbone_is_neither_trained_nor_pruned(copy, rng, tmp_path):
     images = rng.random((8, 9, 9, 1), dtype=np.float32)
-    model = copy(models.backbone_capsnet(features(), 3, **SMALL), tmp_path)
+    model = copy(
+        models.dr_capsnet(None, 3, backbone=features(), **SMALL), tmp_path
+    )
     names = {weight.path.split("/")[0] for weight in model.trainable_variables}
     assert names == {"primary_caps", "class_caps"}
     backbone = model.get_layer("backbone")
@@ -77,9 +79,7 @@ def test_the_backbone_is_neither_trained_nor_pruned(copy, rng, tmp_path):
 
 def test_images_go_through_the_backbone_in_its_size(rng):
     backbone = features()
-    model = models.backbone_capsnet(
-        backbone, 3, input_shape=(12, 12, 1), **SMALL
-    )
+    model = models.dr_capsnet((12, 12, 1), 3, backbone=backbone, **SMALL)
     images = rng.random((2, 12, 12, 1), dtype=np.float32)
     resized = keras.ops.image.resize(
         images, (9, 9), data_format="channels_last"
@@ -99,17 +99,17 @@ def test_backbones_without_one_feature_map_are_refused():
         keras.Model(images, keras.layers.Flatten()(images)),
     ):
         with pytest.raises(ValueError, match="must be a built model from"):
-            models.backbone_capsnet(wrong, 3)
+            models.dr_capsnet(None, 3, backbone=wrong)
 
 
 def test_sizes_that_do_not_fit_are_refused():
     backbone = features(None)
     for shape in (None, (9, 9, 3), (9, 9)):
         with pytest.raises(ValueError, match="with the backbone's channels"):
-            models.backbone_capsnet(backbone, 3, input_shape=shape)
+            models.dr_capsnet(shape, 3, backbone=backbone)
     with pytest.raises(ValueError, match=r"7 rows .* padding=0, is too small"):
-        models.backbone_capsnet(features(), 3, padding=0)
-    model = models.backbone_capsnet(backbone, 3, input_shape=(9, 12, 1))
+        models.dr_capsnet(None, 3, backbone=features(), padding=0)
+    model = models.dr_capsnet((9, 12, 1), 3, backbone=backbone)
     assert model.get_layer("backbone").output.shape == (None, 7, 10, 4)
 
 
@@ -219,7 +219,7 @@ def test_it_is_a_file_by_itself_or_in_the_folder_or_has_a_name(tmp_path):
     for name, folder in (("own.keras", str(tmp_path)), (file, None)):
         own = backbone.load(name, folder, (9, 9, 1))
     network = networks.build("dr_capsnet", (12, 12, 1), 3, backbone=own)
-    assert network.name == "backbone_capsnet"
+    assert network.get_layer("backbone").model.name == own.name
     with pytest.raises(UserError, match="such as MobileNetV3Small, or"):
         backbone.load("mobilenetv3smal", None, (32, 32, 3))
     assert len(backbone.NAMES) > 30

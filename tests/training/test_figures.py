@@ -21,7 +21,7 @@ from training.results import Results, write_report
 from training.sample import Sample
 
 LEVELS = 2  # so few that rounded couplings have other trees
-ALWAYS = {"curves", "keys_per_class", "parse_trees", "tree_fields"}
+ALWAYS = {"curves", "keys_per_class", "tree_fields"}
 LABELS = np.array([2, 1, 1, 0, 2, 0, 1, 2, 0, 0, 1, 2])
 
 
@@ -166,9 +166,7 @@ def test_every_class_is_shown_before_one_comes_twice():
     assert figures.spread(order, classes, 4).tolist() == [14, 12, 8, 13]
 
 
-def test_what_would_be_empty_is_left_out_and_told(
-    tmp_path, models, reports, sample
-):
+def test_what_would_be_empty_is_left_out_and_told(models, sample):
     alike = SimpleNamespace(saliency=SaliencyChecks(0.83, 0.77))
     report = SimpleNamespace(faithfulness=alike)
     maps = figures.saliency(models, dict.fromkeys(models, report), sample)
@@ -176,13 +174,6 @@ def test_what_would_be_empty_is_left_out_and_told(
     assert maps.drawing is None and maps.caption.startswith(told)
     flat = {"rem": SMALL_NETWORKS["multilayer_capsnet"]()}
     assert figures.saliency(flat, {}, sample) is None
-    folder = run_folder(tmp_path / "run", reports)
-    last = dataclasses.replace(reports["rem"], tree_threshold=1.0)
-    *_, trees = figures.of_measures(
-        folder, reports | {"rem": last}, sample.class_names
-    )
-    told = "Most frequent parse trees, REM: left out. The most frequent tree"
-    assert trees.drawing is None and trees.caption.startswith(told)
 
 
 def test_dictionaries_of_types_are_kept_where_there_are_any(

@@ -14,7 +14,7 @@ from tests.networks import tiny_capsnet
 from tests.small_data import noise
 from tests.tolerance import SUMS, assert_close
 from tfcaps import rem
-from tfcaps.rem.pruning.prune import PolynomialDecay
+from tfcaps.rem.pruning.prune import update_steps
 from training import configs, networks, objectives, pruning, starting
 from training.augmentation import Augmentation
 from training.batches import Batches
@@ -153,9 +153,10 @@ def test_trees_are_judged_as_the_network_is_trained(name, margin):
 @pytest.mark.parametrize("steps", [1, 29, 504, 360])
 def test_the_schedule_is_that_of_tfmot(steps):
     tfmot = pytest.importorskip("tensorflow_model_optimization")
-    ours = PolynomialDecay.of_share(0.8, 0.0, 0.6, steps)
+    ours, span = rem.Prune(0.8), update_steps(0.0, 0.6, steps)
+    ours._steps, ours._before, ours._epoch, ours._is_late = span, 0, None, True
     theirs = tfmot.sparsity.keras.PolynomialDecay(
-        0.0, ours.final_sparsity, ours.begin, ours.end, frequency=ours.every
+        0.0, 0.8, span[0], span[-1], frequency=span.step
     )
     updates = []
     for step in range(1, steps + 1):

@@ -70,6 +70,7 @@ def report():
     return report_of(
         accuracy=1.0, accuracy_quantized=1.0, nonuniform_share=1.0,
         whole_share=0.0, t_score=0.9, sparsity=0.7, dictionary=trees,
+        nonzero_parameters=30,
         faithfulness=USED, named_parts=NAMED,
     )  # fmt: skip
 
@@ -171,14 +172,51 @@ def test_leaves_and_maps_that_tell_nothing_are_called_so(report):
     assert len(summary.sentences(report)) == 1
 
 
+# What baseline and REM are changed to, the head of the table, and the note.
+BEFORE = {"sparsity": 0.0, "nonzero_parameters": 90}
+TABLES = {
+    "the size alone": (
+        {**BEFORE, "accuracy": 0.991},
+        ["weights", "pruned"],
+        "REM changed the size and nothing else that is measured here, by a "
+        "point or a tenth: right 100.00, found 99.7, NMI 1.00, local 42.0, "
+        "answer changes 89.2, shorter 100.0, by place 0.00 (REM). In %",
+    ),
+    "a point": (
+        {**BEFORE, "accuracy": 0.989},
+        ["right", "weights", "pruned"],
+        "Alike without and with REM, by less than a point or a tenth: found",
+    ),
+    "answers": (
+        {**BEFORE, **used(0.5)},
+        ["answer changes", "weights", "pruned"],
+        "Alike without and with REM, by less than a point or a tenth: right",
+    ),
+    "what one has": (
+        {**BEFORE, "named_parts": None},
+        ["found", "NMI", "weights", "pruned"],
+        "Alike without and with REM, by less than a point or a tenth: right",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TABLES)
+def test_the_table_has_what_models_differ_in(report, case):
+    before, head, note = TABLES[case]
+    report = changed(report, faithfulness={"pixels": PIXELS})
+    both = {"baseline": changed(report, **before), "rem": report}
+    assert summary.cells(both)[0] == ["model", *head]
+    assert " ".join(summary.note(both).split()).startswith(note)
+
+
 def test_the_table_has_both_shares_and_both_entropies(report):
     report = changed(report, faithfulness={"pixels": PIXELS})
     both = {"baseline": changed(report, sparsity=0.0), "rem": report}
-    assert markdown(summary.cells(both)).split("\n")[0::2] == [
-        "| model    |  right | found |  NMI | local |   answer changes "
-        "| shorter | by place | pruned |",
-        "| Baseline | 100.00 |  99.7 | 1.00 |  42.0 | 89.2 (90.0, 0.0) "
-        "|   100.0 |     0.00 |    0.0 |",
+    assert markdown(summary.cells({"rem": report})).split("\n")[0::2] == [
+        "| model |  right | found |  NMI | local |   answer changes "
+        "| shorter | by place | weights | pruned |",
+        "| REM   | 100.00 |  99.7 | 1.00 |  42.0 | 89.2 (90.0, 0.0) "
+        "|   100.0 |     0.00 |      30 |   70.0 |",
     ]
     lines = summary.text(both).splitlines()
     assert max(map(len, lines)) <= 100
@@ -191,8 +229,8 @@ def test_the_table_has_both_shares_and_both_entropies(report):
         report, faithfulness=None, named_parts=None, dictionary=moved,
         type_dictionary=types, grid=(1, 2, 1),
     )  # fmt: skip
-    heads = ["model", "right", "by place", "type", "pruned"]
-    row = ["REM", "100.00", "1.00", "0.00", "70.0"]
+    heads = ["model", "right", "by place", "type", "weights", "pruned"]
+    row = ["REM", "100.00", "1.00", "0.00", "30", "70.0"]
     assert summary.cells({"rem": bare}) == [heads, row]
     assert "NMI: " not in summary.note({"rem": bare})
     assert summary.cells({"baseline": report, "rem": bare})[2][3] == "–"

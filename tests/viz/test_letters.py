@@ -87,7 +87,6 @@ def drawings():
     yield viz.tree_fields(why, titles=NAMES[:1])
     yield viz.parse_tree(dict.fromkeys(NAMES, tree), **called)
     yield viz.keys_per_class({NAMES[0]: dictionary}, **called)
-    yield viz.most_frequent_trees(dictionary, 11, **called)
     shown = {"lengths": np.eye(3)[:1], "classes": [0]}
     maps = {NAMES[1]: {**shown, "saliency": np.zeros((1, 6, 6))}}
     yield viz.saliency(images, maps, labels=[1], **called)

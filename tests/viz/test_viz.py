@@ -12,9 +12,7 @@ from PIL import Image
 from tests.tolerance import SUMS
 from tfcaps import viz
 from tfcaps.rem import CouplingDictionary
-from tfcaps.rem.parse.parse_tree import parse_tree
-
-NAMES = ["bar disc / triangle ring square", "b", "c"]
+from tfcaps.rem.parse.parse_tree import traced_back
 
 
 def dictionary(classes, keys, predicted):
@@ -38,42 +36,6 @@ def test_keys_per_class_draws_a_bar_for_each_class_and_model(trees):
     assert labels == ["0", "1", "2"]
     lines = drawing.axes[0].collections[-1].get_segments()
     assert [line[0, 1] for line in lines] == [3, 1, 0]  # samples
-
-
-def test_parse_trees_join_only_children_above_the_uniform_coupling(trees):
-    drawing = viz.most_frequent_trees(trees, levels=11, class_names=NAMES)
-    panels = drawing.axes
-    assert panels[0].get_title() == "67 % of 3 samples"
-    # Long names are drawn on several lines.
-    [shown] = [text.get_text() for text in panels[0].texts]
-    assert shown == "bar disc / triangle\nring square"
-    # Of the first only the coupling 1.0 exceeds 1/3.
-    widths = [lines_of(panel).get_linewidths() for panel in panels[:2]]
-    assert widths[0] == pytest.approx([4.0]) and len(widths[1]) == 2
-    assert panels[2].get_title() == "never predicted"
-    assert drawing.axes[-1].get_ylabel() == "coupling"
-
-
-@pytest.mark.parametrize(
-    ("classes", "key", "lines"),
-    [
-        (10, [1, 1, 1, 1], 0),
-        (6, [2, 2, 2, 2], 0),  # 1/6 becomes the third of 11 levels, 0.2
-        (6, [1, 2, 3, 10], 2),
-    ],
-)
-def test_uniform_couplings_give_no_edges_also_if_rounded_up(
-    classes, key, lines
-):
-    trees = dictionary(classes, [key], [0])
-    panels = viz.most_frequent_trees(trees, levels=11).axes
-    assert len(lines_of(panels[0]).get_segments()) == lines
-
-
-def test_couplings_at_midrise_levels_are_the_middles_of_bins():
-    trees = dictionary(2, [[0, 3], [0, 3]], [0, 0])
-    panel, *_ = viz.most_frequent_trees(trees, 4, mode="midrise").axes
-    assert lines_of(panel).get_linewidths() == [0.5 + 3.5 * 0.875]
 
 
 def test_rows_of_pictures_have_names_and_titles(rng):
@@ -272,7 +234,7 @@ def tree_of(children=3, roots=(1,)):
     couplings = np.full((children, 2), 0.5)
     couplings[0], couplings[-1] = [0.3, 0.7], [0.1, 0.9]
     activations = [np.linspace(0.2, 0.8, children), np.array([0.25, 0.75])]
-    return parse_tree(activations, [couplings], roots)
+    return traced_back(activations, [couplings], roots, [0.5])
 
 
 def lines_of(panel):
@@ -307,16 +269,11 @@ def test_a_parse_tree_has_a_line_for_each_edge():
     assert [text.get_text() for text in panel.texts] == ["b"]
 
 
-def test_several_trees_have_titles_and_images(rng):
-    trees = {f"image {k}": tree_of() for k in range(6)}
-    images = rng.random((6, 4, 4, 1))
-    drawing = viz.parse_tree(trees, images=images)
-    titles = [panel.get_title() for panel in drawing.axes[:20]]
-    assert titles[:5] == list(trees)[:5] and titles[10] == "image 5"
-    shown = drawing.axes[15].images[0].get_array()
-    np.testing.assert_allclose(shown, 255 * images[5, ..., 0], atol=0.51)
-    with pytest.raises(ValueError, match="5 images and 6 trees"):
-        viz.parse_tree(trees, images=images[:5])
+def test_several_trees_have_titles():
+    drawing = viz.parse_tree({f"image {k}": tree_of() for k in range(6)})
+    titles = [panel.get_title() for panel in drawing.axes[:6]]
+    assert titles == [f"image {k}" for k in range(6)]
+    assert [len(row) for row in drawing.tiles] == [5, 1, 1]  # and the bar
 
 
 RNG = np.random.default_rng(0)
@@ -361,12 +318,8 @@ def test_images_in_colour_and_standardised_ones_are_shown():
     shown = drawing.axes[1].images[0].get_array()
     np.testing.assert_array_equal(shown, colour[1])
     for images in (4 * GREY - 2, 2 * GREY):
-        shown = (
-            viz.saliency(images, {"A": shown_by(MAPS)})
-            .axes[1]
-            .images[0]
-            .get_array()
-        )
+        drawing = viz.saliency(images, {"A": shown_by(MAPS)})
+        shown = drawing.axes[1].images[0].get_array()
         assert (shown.min(), shown.max()) == (0, 255)
         assert np.argmax(shown) == np.argmax(GREY[1])
     with np.errstate(invalid="raise", divide="raise"):

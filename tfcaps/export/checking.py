@@ -33,7 +33,7 @@ _ROWS = 3
 # Of 36 rows, those in which a rounded coupling may lie on the other side of an
 # edge because a sum was added up in another order.
 _ROUNDED_OTHERWISE = 2
-# Load, and then fail in a server: without Python, or with XLA switched off.
+# They load, and then fail in a server, without Python or with XLA switched off.
 _PYTHON = re.compile(r"(Eager)?PyFunc(Stateless)?|NumpyFunction")
 _XLA = re.compile(r"_?Xla.*")
 
@@ -134,6 +134,7 @@ def _check_answers(model: Model, about: dict[str, Any]) -> float:
     Those in int8 must be numbers; the manifest says how good they are.
     """
     ask = model.load()
+    what = f"{model.format}: {model.files[0]}"
     images = about["signatures"]["encode"]["inputs"]["images"]
     with np.load(model.folder / REFERENCE, allow_pickle=False) as file:
         known = dict(file)
@@ -141,59 +142,52 @@ def _check_answers(model: Model, about: dict[str, Any]) -> float:
     for batch in _BATCHES:
         drawn = draw_images(batch, tuple(images["shape"][1:]), images["dtype"])
         for signature, names in SIGNATURES.items():
-            of_batch = {name: known.get(f"{batch}/{name}") for name in names}
-            expected = {k: v for k, v in of_batch.items() if v is not None}
+            expected = {
+                name: known[f"{batch}/{name}"]
+                for name in names
+                if f"{batch}/{name}" in known
+            }
             pairs.append((expected, ask(signature, drawn)))
             for row in range(batch if batch == _ROWS else 0):
                 one = slice(row, row + 1)
                 part = {name: v[one] for name, v in expected.items()}
                 alone.append((part, ask(signature, drawn[one])))
-    what = f"{model.format}: {model.files[0]}"
+    for expected, came in (*pairs, *alone):
+        forms = [
+            {name: (v.dtype, v.shape) for name, v in arrays.items()}
+            for arrays in (expected, came)
+        ]
+        if forms[0] != forms[1]:
+            raise ExportError(
+                f"{what}: the outputs have other names, types or shapes."
+            )
+        if not all(np.isfinite(value).all() for value in came.values()):
+            raise ExportError(f"{what} returns what is not a number.")
     if model.int8:
-        for expected, came in pairs:
-            _check_shapes(what, expected, came)
-            if not all(np.isfinite(value).all() for value in came.values()):
-                raise ExportError(f"{what} returns what is not a number.")
         return 0.0
-    rounded = about["levels"] is not None
-    tolerance = about.get("tolerance", _TOLERANCE)
-    largest = _compare(what, pairs, tolerance, rounded)
     asked = f"{what}: an image asked alone, not with others"
-    _compare(asked, alone, tolerance, rounded)
-    return largest
+    _compare(asked, alone, about)
+    return _compare(what, pairs, about)
 
 
 def _compare(
-    what: str,
-    pairs: Iterable[tuple[Arrays, Arrays]],
-    tolerance: float,
-    rounded: bool,
+    what: str, pairs: Iterable[tuple[Arrays, Arrays]], about: dict[str, Any]
 ) -> float:
     """Returns the largest of `_rows_apart`, if none is too large."""
-    largest, others = 0.0, 0
+    tolerance = about.get("tolerance", _TOLERANCE)
+    others = 0 if about["levels"] is None else _ROUNDED_OTHERWISE
+    largest = 0.0
     for expected, came in pairs:
-        _check_shapes(what, expected, came)
         rows = _rows_apart(expected, came, tolerance)
         wrong = ~(rows <= tolerance)  # also where it is not a number
-        others += int(wrong.sum())
-        if wrong.any() and not (rounded and others <= _ROUNDED_OTHERWISE):
+        others -= int(wrong.sum())
+        if wrong.any() and others < 0:
             raise ExportError(
                 f"{what}: an answer differs by {np.max(rows[wrong]):.2g} of "
                 f"its size, and by rounding alone at most {tolerance:.2g}."
             )
         largest = max(largest, float(np.max(rows[~wrong], initial=0.0)))
     return largest
-
-
-def _check_shapes(what: str, expected: Arrays, came: Arrays) -> None:
-    forms = [
-        {name: (v.dtype, v.shape) for name, v in arrays.items()}
-        for arrays in (expected, came)
-    ]
-    if forms[0] != forms[1]:
-        raise ExportError(
-            f"{what}: the outputs have other names, types or shapes."
-        )
 
 
 def _rows_apart(

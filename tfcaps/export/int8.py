@@ -18,7 +18,7 @@ LEVELS = 11
 # Images from which ranges of activations are taken, and those of the measures.
 _CALIBRATION = 300
 _TEST = 2000
-_ASKED_AT_ONCE = 100
+_BATCH = 100  # so many are asked at once
 
 
 class Samples(NamedTuple):
@@ -159,10 +159,10 @@ def measure(
     for form in formats:
         for kind in ("float32", "int8"):
             model = Model(folder, form, int8=kind == "int8")
-            ask = model.load()
+            ask, batches = model.load(), range(0, len(samples.images), _BATCH)
             outputs = [
-                ask("explain", samples.images[start:][:_ASKED_AT_ONCE])
-                for start in range(0, len(samples.images), _ASKED_AT_ONCE)
+                ask("explain", samples.images[at : at + _BATCH])
+                for at in batches
             ]
             classes, couplings = (
                 np.concatenate([output[name] for output in outputs])

@@ -78,8 +78,7 @@ def write_saved_model(model: keras.Model, folder: Path, pixels: Pixels) -> None:
     module, signatures = tf.Module(), {}
     module.weights = [v.value for v in (*shown.variables, *plain.variables)]
     for name, source in sources.items():
-        network = _served(source, pixels, SIGNATURES[name])
-        signatures[name] = _function(network)
+        signatures[name] = _function(_served(source, pixels, SIGNATURES[name]))
     try:
         tf.saved_model.save(module, str(folder), signatures)
     except tf.errors.OpError as error:
@@ -137,11 +136,7 @@ def _type_of(output: str) -> str:
 
 
 def _in_use(model: keras.Model, name: str | None = None) -> keras.Model:
-    """Returns a model without what other runtimes lack and only training needs.
-
-    Layers that change training images at random are left out, and statistics
-    that are no weights are constants.
-    """
+    """Returns a model without what other runtimes lack and training needs."""
 
     def call(layer: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(layer, FrozenModel):
@@ -160,20 +155,13 @@ def _in_use(model: keras.Model, name: str | None = None) -> keras.Model:
 
 
 def _constant(layer: keras.layers.Normalization) -> keras.layers.Layer:
-    """Returns a layer that normalises by numbers and not by tensors.
-
-    Tensors that no layer owns become inputs in ONNX.
-    """
-    mean, deviation = (
-        np.asarray(ops.convert_to_numpy(value), "float32")
-        for value in (
-            layer.mean,
-            ops.maximum(ops.sqrt(layer.variance), keras.config.epsilon()),
-        )
-    )
-    if layer.invert:
-        return keras.layers.Lambda(lambda x: mean + x * deviation)
-    return keras.layers.Lambda(lambda x: (x - mean) / deviation)
+    """Returns a layer of numbers, not of tensors, which are inputs in ONNX."""
+    scale = np.sqrt(ops.convert_to_numpy(layer.variance))
+    scale = np.maximum(scale, keras.config.epsilon())
+    offset = ops.convert_to_numpy(layer.mean)
+    if not layer.invert:
+        scale, offset = 1.0 / scale, -offset / scale
+    return keras.layers.Rescaling(scale.tolist(), offset.tolist())
 
 
 def _does_nothing(layer: Any, inputs: Any) -> bool:
@@ -193,13 +181,11 @@ def _does_nothing(layer: Any, inputs: Any) -> bool:
 def _function(network: keras.Model) -> Any:
     import tensorflow as tf
 
-    sent = network.inputs[0]
+    [sent] = network.inputs
     spec = tf.TensorSpec(sent.shape, sent.dtype, name="images")
-
-    def call(images: Any) -> Any:
-        return network(images, training=False)
-
-    return tf.function(call, [spec], autograph=False)
+    return tf.function(
+        lambda images: network(images, training=False), [spec], autograph=False
+    )
 
 
 def _fold_constants(path: Path) -> None:

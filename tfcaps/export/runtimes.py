@@ -81,12 +81,9 @@ def one_sentence(form: str, what: str) -> Iterator[None]:
     """Drops what converters and runtimes print, and shortens their errors."""
     disabled = logging.root.manager.disable
     logging.disable(logging.ERROR)
+    silence = contextlib.redirect_stdout(io.StringIO())
     try:
-        with (
-            contextlib.redirect_stdout(io.StringIO()),
-            warnings.catch_warnings(),
-        ):
-            warnings.simplefilter("ignore")
+        with silence, warnings.catch_warnings(action="ignore"):
             yield
     except ModuleNotFoundError as error:
         raise ExportError(

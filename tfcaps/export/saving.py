@@ -21,7 +21,7 @@ from tfcaps.export.networks import (
 )
 from tfcaps.export.pixels import pixels_of
 from tfcaps.export.runtimes import FORMATS, ExportError
-from tfcaps.export.serving import is_served, write_warmup
+from tfcaps.export.serving import is_served
 from tfcaps.export.tolerance import tolerance_of
 from tfcaps.export.versions import publish, write_manifest
 from tfcaps.graphs import check_unquantized
@@ -37,14 +37,14 @@ def save(
     pixels: int | None = None,
     levels: int | None = None,
     mode: str = "midtread",
-    compacted: bool = True,
     int8: Samples | None = None,
     about: dict[str, Any] | None = None,
     log: Callable[[str], None] = lambda line: None,
 ) -> Path:
     """Writes `<path>/<version>/`, which appears complete or not at all.
 
-    It is checked before it appears, see `check`. Keras's backend must be
+    It is checked before it appears, see `check`, and lacks what pruning has
+    left without effect, see `tfcaps.rem.compact`. Keras's backend must be
     TensorFlow, which writes all formats, whatever backend trained the model.
 
     Args:
@@ -58,17 +58,14 @@ def save(
             `"float32"`, pixels in [0, 1], or the numbers of what is no image.
             Defaults to what the network takes, see `pixels`.
         pixels: The largest pixel that the network takes, 1 or 255. Bytes are
-            divided by 255 for 1 alone. Defaults to what its first layers say:
-            255 if it takes integers, or they make bytes small, such as
-            `keras.layers.Rescaling(1 / 255)`; otherwise 1.
+            divided by 255 for 1 alone. Defaults to 255 if the network takes
+            integers or its first layers make bytes small, such as
+            `keras.layers.Rescaling(1 / 255)`; otherwise to 1.
         levels: Int or `None`. Round the couplings to this many levels.
-        mode: What kind of levels, see `tfcaps.rem.quantize`. Defaults to
-            `"midtread"`.
-        compacted: Bool. Leave out what pruning has left without effect, see
-            `tfcaps.rem.compact`. Defaults to `True`.
-        int8: Images by which the formats other than SavedModel are written in
-            int8 too, see `tfcaps.export.int8`, or `None`. What that costs is
-            in the manifest.
+        mode: As in `tfcaps.rem.quantize`. Defaults to `"midtread"`.
+        int8: Images, `tfcaps.export.int8.Samples`, by which the formats other
+            than SavedModel are written in int8 too. What that costs is in the
+            manifest. Defaults to `None`.
         about: JSON that the manifest shall have too.
         log: Function that gets a line for each check that was passed.
 
@@ -85,12 +82,7 @@ def save(
 
     Example:
 
-    >>> import tempfile
-    >>> from tfcaps import export, models
-    >>> model = models.efficient_capsnet((28, 28, 1), 10)
-    >>> with tempfile.TemporaryDirectory() as served:  # doctest: +SKIP
-    ...     folder = export.save(model, f"{served}/digits")
-    ...     print(*export.check(folder), sep="\\n")
+    >>> folder = save(model, "served/digits")  # doctest: +SKIP
     """
     if not formats or not set(formats) <= FORMATS.keys():
         raise ValueError(
@@ -110,7 +102,7 @@ def save(
         served = rem.quantize_couplings(served, levels, mode=mode)
     sent = pixels_of(served, input_dtype, pixels)
     whole = rem.explanation(served)  # before anything is written
-    small = _compacted(served) if compacted else served
+    small = _compacted(served)
     network = all_outputs(small, sent)
     others = [form for form in formats if form != "savedmodel"]
     content = {
@@ -136,7 +128,6 @@ def save(
             content["int8"] = measure(others, staged, int8, levels, mode)
         if "savedmodel" in formats:
             write_saved_model(small, staged, sent)
-            write_warmup(staged, path.name, content["signatures"])
         write_manifest(staged, content)
         for line in check(staged):
             log(line)

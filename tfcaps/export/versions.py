@@ -4,7 +4,6 @@ import contextlib
 import errno
 import hashlib
 import json
-import os
 import re
 import shutil
 import tempfile
@@ -28,9 +27,8 @@ def publish(
 ) -> Path:
     """Makes `<base>/<version>/`, or the next free one, and returns it.
 
-    A folder that `write` fills is made beside its target, brought to the disk
-    and renamed. If anything fails, it is removed; what a killed process left is
-    removed an hour later by the next export.
+    A folder that `write` fills is made beside it, brought to the disk and
+    renamed. What a killed process left is removed an hour later by the next.
     """
     _check_free(base, version)
     made = [path for path in (base, *base.parents) if not path.exists()]
@@ -78,15 +76,12 @@ def _rename(staged: Path, base: Path, version: int | None) -> Path:
     while True:
         _check_free(base, version)
         number = version or max(versions(base), default=0) + 1
-        target = base / str(number)
         try:
-            os.rename(staged, target)
+            return staged.rename(base / str(number))
         except OSError as error:
             # Another export was faster.
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-            continue
-        return target
 
 
 def write_manifest(folder: Path, about: dict[str, Any]) -> None:

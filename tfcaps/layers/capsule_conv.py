@@ -8,15 +8,14 @@ from keras import ops
 
 from tfcaps.layers.primary_caps import PrimaryCaps
 from tfcaps.layers.units import LayerUnits, channels_read
-from tfcaps.ops import Tensor
+from tfcaps.ops import MAP, Tensor, check_axes
 
 
 def capsule_glorot(shape: Any, dtype: Any = None) -> Tensor:
     """Draws uniformly in ±sqrt(6 / (2 * sqrt(size))) for `size` weights.
 
-    DeepCaps keeps its kernels with six axes, for which Keras 2 took the root of
-    the size as fan in and fan out. The usual rule gives much smaller weights,
-    with which a dozen squashes in a row shrink the capsules to nothing.
+    Keras 2 did so for kernels of six axes, as DeepCaps has them. With the usual
+    rule a dozen squashes in a row shrink the capsules to nothing.
     """
     limit = math.sqrt(3.0 / math.sqrt(math.prod(shape)))
     return keras.initializers.RandomUniform(-limit, limit)(shape, dtype=dtype)
@@ -28,25 +27,11 @@ class CapsuleConv2D(PrimaryCaps):
 
     The types and components of a position are the channels of an ordinary
     convolution: it is `PrimaryCaps` on capsules, with the first kernels of
-    DeepCaps.
-
-    Args:
-        num_types: Int. Capsule types at each position.
-        dim: Int. Components of a capsule.
-        kernel_size: Int or two ints. Side of the window. Defaults to `3`.
-        strides: Int or two ints. Step of the window. Defaults to `1`.
-        padding: `"valid"` or `"same"`. Defaults to `"same"`.
-        use_bias: Bool. Add a bias to the convolution. Defaults to `False`.
-        **kwargs: Other arguments of `PrimaryCaps`.
+    DeepCaps. Arguments, output and errors are those of `PrimaryCaps`, with
+    other defaults.
 
     Input shape:
         `[b, h, w, t, k]`.
-
-    Output shape:
-        `[b, h', w', num_types, dim]`, of a length in [0, 1).
-
-    Raises:
-        ValueError: If an argument or the input's shape does not fit.
 
     Example:
 
@@ -72,22 +57,12 @@ class CapsuleConv2D(PrimaryCaps):
         use_bias: bool = False,
         **kwargs: Any,
     ):
-        super().__init__(
-            num_types,
-            dim,
-            kernel_size,
-            strides,
-            padding,
-            use_bias=use_bias,
-            **{"data_format": "channels_last", **kwargs},
-        )
+        sizes = num_types, dim, kernel_size, strides, padding
+        kwargs = {"data_format": "channels_last", **kwargs}
+        super().__init__(*sizes, use_bias=use_bias, **kwargs)
 
     def build(self, input_shape: Any) -> None:
-        if len(input_shape) != 5:
-            raise ValueError(
-                "CapsuleConv2D takes capsules [batch, rows, columns, types, "
-                f"components]. Received: input_shape={tuple(input_shape)}."
-            )
+        check_axes(self, input_shape, "capsules", *MAP)
         super().build(_merged(input_shape))
 
     def call(self, inputs: Tensor) -> Tensor:

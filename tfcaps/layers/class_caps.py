@@ -9,11 +9,9 @@ from keras import ops
 
 from tfcaps.layers.routed import RoutedCaps, child_activations
 from tfcaps.layers.units import LayerUnits
-from tfcaps.ops import Tensor, check_positive, class_targets
+from tfcaps.ops import Tensor, check_one_of, check_positive, class_targets
 from tfcaps.routing.factored_votes import Block, materialize_votes
 from tfcaps.routing.votes import Votes
-
-_SHARE = (None, "type", "all")
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -21,17 +19,16 @@ class ClassCaps(RoutedCaps):
     """Connects every child capsule with every parent and routes the votes.
 
     Child `i` votes `û_ij = u_i W_ij` for parent `j`, where `W` is the weight
-    `transformation`; the routing turns votes into parent poses. Its weights,
-    such as the `bias` that most add to the weighted sum of votes in every
-    iteration, are the layer's too.
+    `transformation`; the routing turns votes into parent poses. The layer owns
+    its weights too, such as the `bias` of most.
 
     Args:
         num_capsules: Int. Number of parents; for the last layer the classes.
         dim: Int. Components of a parent.
         routing: Int, name, config or `tfcaps.routing.Routing`. An int is
             dynamic routing with that many iterations. Defaults to `3`.
-        use_bias: Bool. Give the routing its bias, if it has one, which
-            `EMRouting` has not. Defaults to `True`.
+        use_bias: Bool. Give the routing its bias, if it has one. Defaults to
+            `True`.
         share: `None` for a matrix per child and parent, `"type"` for one per
             child type and parent at all positions, which needs spatial input,
             `"all"` for one per parent. Defaults to `None`.
@@ -98,10 +95,7 @@ class ClassCaps(RoutedCaps):
         **kwargs: Any,
     ):
         check_positive(num_capsules=num_capsules, dim=dim)
-        if share not in _SHARE:
-            raise ValueError(
-                f"`share` must be one of {_SHARE}. Received: share={share!r}."
-            )
+        check_one_of((None, "type", "all"), share=share)
         if coordinates and not (matrix and dim > 1):
             raise ValueError(
                 "`coordinates` are added to matrices of at least two rows. "
@@ -124,12 +118,10 @@ class ClassCaps(RoutedCaps):
     def build(self, input_shape: Any) -> None:
         self._check_input_shape(input_shape)
         children = math.prod(input_shape[1:-1])
-        matrices: dict[str | None, tuple[int, ...]] = {
-            None: (children,),
-            "type": (input_shape[-2],),
-            "all": (),
-        }
-        self._add_weights(matrices[self.share], input_shape[-1], children)
+        matrices: tuple[int, ...] = (children,)
+        if self.share is not None:
+            matrices = (input_shape[-2],) if self.share == "type" else ()
+        self._add_weights(matrices, input_shape[-1], children)
 
     def call(
         self,
@@ -196,14 +188,9 @@ class ClassCaps(RoutedCaps):
     def voting_activations(
         self, inputs: Tensor, activations: Tensor | None = None
     ) -> Tensor:
-        """Returns the activation of each child, 0 for those that cast no vote.
+        """Returns activations `[b, i]`, float32, 0 of those that cast no vote.
 
-        Args:
-            inputs: Child poses, as in the call.
-            activations: Child activations. Defaults to the lengths.
-
-        Returns:
-            Tensor `[b, i]`, float32.
+        Arguments are as in the call.
         """
         activations = self._arranged(child_activations(inputs, activations))
         activations = ops.cast(activations, "float32")
@@ -241,20 +228,14 @@ class ClassCaps(RoutedCaps):
             raise ValueError(
                 f"{type(self).__name__} takes capsules [batch, children, "
                 "components] or [batch, rows, columns, types, components], all "
-                "known but the batch. Received: "
-                f"input_shape={shape}."
+                f"known but the batch. Received: input_shape={shape}."
             )
         if len(shape) == 3 and (self.share == "type" or self.coordinates):
             name = "coordinates" if self.coordinates else 'share="type"'
             raise ValueError(
                 f"`{name}` needs spatial capsules [batch, rows, columns, "
-                "types, components], which say where a child is and what "
-                f"its type is. Received: input_shape={shape}."
+                f"types, components]. Received: input_shape={shape}."
             )
-
-    def get_config(self) -> dict[str, Any]:
-        own = ("num_capsules", "share", "coordinates")
-        return {**super().get_config(), **{n: getattr(self, n) for n in own}}
 
 
 def _coordinates(rows: int, columns: int, types: int, dim: int) -> Any:

@@ -6,12 +6,20 @@ import keras
 import numpy as np
 from keras import ops
 
+from tfcaps.configs import Configured
 from tfcaps.layers import decoder_networks
-from tfcaps.ops import Tensor, class_targets, clear_targets, is_integer, length
+from tfcaps.ops import (
+    Tensor,
+    check_axes,
+    class_targets,
+    clear_targets,
+    is_integer,
+    length,
+)
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
-class Decoder(keras.layers.Layer):
+class Decoder(Configured, keras.layers.Layer):
     """Reconstructs the image from one class capsule, all others being masked.
 
     In training with `labels` that is the capsule of the label, else the longest
@@ -92,14 +100,10 @@ class Decoder(keras.layers.Layer):
             network.trainable = False
 
     def build(self, input_shape: Any) -> None:
-        if len(input_shape) != 3 or None in input_shape[1:]:
-            raise ValueError(
-                "Decoder takes class poses [batch, classes, components]. "
-                f"Received: input_shape={tuple(input_shape)}."
-            )
-        _, classes, dim = input_shape
-        features = dim if self.class_independent else classes * dim
+        axes = ("batch", "classes", "components")
+        check_axes(self, input_shape, "class poses", *axes, known=True)
         if not self.network.built:
+            [(_, (_, features))] = self.inner_layers(input_shape)
             self.network.build((None, features))
         for weight in self.network.weights:
             weight.prunable = False
@@ -123,11 +127,7 @@ class Decoder(keras.layers.Layer):
         return self.decode(inputs, mask)
 
     def decode(self, poses: Tensor, mask: Tensor) -> Tensor:
-        """Reconstructs from the poses `[b, j, d]` that `mask` `[b, j]` selects.
-
-        Returns:
-            Images `[b, *image_shape]`.
-        """
+        """Returns images of poses `[b, j, d]` that `mask` `[b, j]` selects."""
         masked = poses * ops.expand_dims(mask, -1)
         if self.class_independent:
             vectors = ops.sum(masked, axis=1)
@@ -146,13 +146,9 @@ class Decoder(keras.layers.Layer):
     def perturbed(self, poses: Tensor, offsets: Any) -> Any:
         """Decodes a sample with one component of its longest pose moved.
 
-        Args:
-            poses: Class poses `[j, d]`.
-            offsets: Numbers `[n]` that are added to a component.
-
-        Returns:
-            Images `[d, n, *image_shape]`: what a component stands for (Sabour,
-            Frosst, Hinton, 2017, figure 4).
+        Offsets `[n]` are added to each component of poses `[j, d]`. The images
+        `[d, n, *image_shape]` show what a component stands for (Sabour, Frosst,
+        Hinton, 2017, figure 4).
         """
         poses = ops.convert_to_numpy(poses)
         classes, dim = poses.shape
@@ -172,12 +168,7 @@ class Decoder(keras.layers.Layer):
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
-        network: Any = self._network_name
-        if network is None:
-            network = keras.saving.serialize_keras_object(self.network)
-        return {
-            **super().get_config(),
-            "image_shape": self.image_shape,
-            "network": network,
-            "class_independent": self.class_independent,
-        }
+        config = super().get_config()
+        if self._network_name is not None:
+            config["network"] = self._network_name
+        return config

@@ -1,16 +1,15 @@
 """The layout of feature maps: channels last."""
 
-import inspect
 from typing import Any
 
 import keras
 
-from tfcaps.layers.old_configs import without
+from tfcaps.configs import Configured
 
 _LAST = "channels_last"
 
 
-class FeatureMapLayer(keras.layers.Layer):
+class FeatureMapLayer(Configured, keras.layers.Layer):
     """A layer that takes maps `[b, h, w, channels]`, whatever Keras is set to.
 
     A map with the channels first would be read with channels as rows.
@@ -25,18 +24,29 @@ class FeatureMapLayer(keras.layers.Layer):
             has the channels first.
     """
 
+    gone = {"kernel_initializer": ..., "bias_initializer": ...}
+
     def __init__(self, *, data_format: str | None = None, **kwargs: Any):
         given = data_format or keras.config.image_data_format()
         if given != _LAST:
+            origin = ", the setting of Keras" if data_format is None else ""
             raise ValueError(
                 f"{type(self).__name__} takes maps with the channels last. "
-                f"Received: data_format={given!r}"
-                f"{', the setting of Keras' if data_format is None else ''}. "
-                f"Give data_format={_LAST!r}, and such maps: those of layers "
-                "with the channels first by `keras.layers.Permute((2, 3, 1))`."
+                f"Received: data_format={given!r}{origin}. Give data_format="
+                f"{_LAST!r}, and such maps: those of layers with the channels "
+                "first by `keras.layers.Permute((2, 3, 1))`."
             )
         super().__init__(**kwargs)
         self.data_format = given
+
+    def inner_settings(self, name: str) -> dict[str, Any]:
+        """Returns what a convolution inside has of the layer."""
+        return {
+            "data_format": _LAST,
+            "dtype": self.dtype_policy,
+            "trainable": self.trainable,
+            "name": name,
+        }
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if (maker := _with_channels_first(inputs)) is not None:
@@ -46,16 +56,6 @@ class FeatureMapLayer(keras.layers.Layer):
                 "first. Put `keras.layers.Permute((2, 3, 1))` in between."
             )
         return super().__call__(inputs, *args, **kwargs)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "data_format": self.data_format}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Any:
-        # Files of version 0.2 do not say the one, those of 0.3 the others.
-        if "kernel_initializer" not in inspect.signature(cls).parameters:
-            config = without(config, "kernel_initializer", "bias_initializer")
-        return super().from_config({"data_format": _LAST, **config})
 
 
 def _with_channels_first(tensor: Any) -> Any:

@@ -14,11 +14,12 @@ from tfcaps.layers.units import (
     constants_of,
     count_as,
 )
-from tfcaps.ops import SQUASHES, Tensor, check_positive, check_squash
-
-_SETTINGS = (
-    *("num_types", "dim", "kernel_size", "strides", "padding"),
-    *("depthwise", "squash", "use_bias"),
+from tfcaps.ops import (
+    SQUASHES,
+    Tensor,
+    check_axes,
+    check_one_of,
+    check_positive,
 )
 
 
@@ -28,9 +29,6 @@ class PrimaryCaps(FeatureMapLayer):
 
     `u = squash(conv(x))`, the channels of the convolution cut into `num_types`
     capsules of `dim` consecutive components at every position.
-
-    The first author's code also divides the convolution by `num_types`; like
-    the other implementations, this layer does not.
 
     Args:
         num_types: Int. Capsule types at each position.
@@ -85,7 +83,7 @@ class PrimaryCaps(FeatureMapLayer):
         **kwargs: Any,
     ):
         check_positive(num_types=num_types, dim=dim)
-        check_squash(squash)
+        check_one_of(SQUASHES, squash=squash)
         super().__init__(**kwargs)
         self.num_types = num_types
         self.dim = dim
@@ -98,34 +96,24 @@ class PrimaryCaps(FeatureMapLayer):
         self.conv = self._make_conv()
 
     def _make_conv(self) -> keras.layers.Layer:
-        shared = {
-            "strides": self.strides,
-            "padding": self.padding,
-            "data_format": "channels_last",
-            "use_bias": self.use_bias,
-            "dtype": self.dtype_policy,
-            "trainable": self.trainable,
-            "name": "conv",
-        }
+        kind, first = keras.layers.Conv2D, "kernel_initializer"
+        channels: tuple[int, ...] = (self.num_types * self.dim,)
         if self.depthwise:
-            return keras.layers.DepthwiseConv2D(
-                self.kernel_size,
-                depthwise_initializer=self.kernel_initializer,
-                **shared,
-            )
-        return keras.layers.Conv2D(
-            self.num_types * self.dim,
-            self.kernel_size,
-            kernel_initializer=self.kernel_initializer,
-            **shared,
+            kind, first = keras.layers.DepthwiseConv2D, "depthwise_initializer"
+            channels = ()
+        return kind(
+            *channels,
+            kernel_size=self.kernel_size,
+            strides=self.strides,
+            padding=self.padding,
+            use_bias=self.use_bias,
+            **{first: self.kernel_initializer},
+            **self.inner_settings("conv"),
         )
 
     def build(self, input_shape: Any) -> None:
-        if len(input_shape) != 4:
-            raise ValueError(
-                "PrimaryCaps takes a feature map [batch, rows, columns, "
-                f"channels]. Received: input_shape={tuple(input_shape)}."
-            )
+        axes = ("batch", "rows", "columns", "channels")
+        check_axes(self, input_shape, "a feature map", *axes)
         channels = self.num_types * self.dim
         if self.depthwise and input_shape[-1] != channels:
             raise ValueError(
@@ -174,7 +162,3 @@ class PrimaryCaps(FeatureMapLayer):
                 np.any(sources(x), axis=0) | self.use_bias, np.nan, 0.0
             ),
         )
-
-    def get_config(self) -> dict[str, Any]:
-        own = {name: getattr(self, name) for name in _SETTINGS}
-        return {**super().get_config(), **own}

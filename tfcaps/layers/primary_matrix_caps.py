@@ -6,7 +6,6 @@ import keras
 from keras import ops
 
 from tfcaps.layers.feature_map import FeatureMapLayer
-from tfcaps.layers.old_configs import without
 from tfcaps.layers.units import (
     LayerUnits,
     channels_of,
@@ -14,7 +13,7 @@ from tfcaps.layers.units import (
     constants_of,
     count_as,
 )
-from tfcaps.ops import Tensor, check_positive
+from tfcaps.ops import Tensor, check_axes, check_positive
 
 # The bias of an activation that is 0 whatever the image, even in float64.
 _NEVER = -1e4
@@ -56,32 +55,27 @@ class PrimaryMatrixCaps(FeatureMapLayer):
         - Hinton, Sabour, Frosst, 2018, "Matrix capsules with EM routing"
     """
 
-    kernel_size, strides, padding = 1, 1, "valid"
+    gone = {
+        **FeatureMapLayer.gone,
+        **{"kernel_size": 1, "strides": 1, "padding": "valid"},
+    }
 
     def __init__(self, num_types: int, dim: int = 16, **kwargs: Any):
         check_positive(num_types=num_types, dim=dim)
         super().__init__(**kwargs)
         self.num_types = num_types
         self.dim = dim
-        self.pose_conv = self._make_conv("pose_conv", num_types * dim)
-        self.activation_conv = self._make_conv("activation_conv", num_types)
-
-    def _make_conv(self, name: str, channels: int) -> keras.layers.Layer:
-        return keras.layers.Conv2D(
-            channels,
-            self.kernel_size,
-            data_format="channels_last",
-            dtype=self.dtype_policy,
-            trainable=self.trainable,
-            name=name,
+        self.pose_conv, self.activation_conv = (
+            keras.layers.Conv2D(channels, 1, **self.inner_settings(name))
+            for name, channels in (
+                ("pose_conv", num_types * dim),
+                ("activation_conv", num_types),
+            )
         )
 
     def build(self, input_shape: Any) -> None:
-        if len(input_shape) != 4:
-            raise ValueError(
-                "PrimaryMatrixCaps takes a feature map [batch, rows, columns, "
-                f"channels]. Received: input_shape={tuple(input_shape)}."
-            )
+        axes = ("batch", "rows", "columns", "channels")
+        check_axes(self, input_shape, "a feature map", *axes)
         self.pose_conv.build(input_shape)
         self.activation_conv.build(input_shape)
 
@@ -121,13 +115,3 @@ class PrimaryMatrixCaps(FeatureMapLayer):
             active=(0, 1),
             folds=constants_of(poses, active),
         )
-
-    def get_config(self) -> dict[str, Any]:
-        config = {"num_types": self.num_types, "dim": self.dim}
-        return {**super().get_config(), **config}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Any:
-        gone = ("kernel_size", "strides", "padding")
-        unused = {name: getattr(cls, name) for name in gone}
-        return super().from_config(without(config, **unused))

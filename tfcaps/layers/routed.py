@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from tfcaps import routing as routings
-from tfcaps.layers.old_configs import without
+from tfcaps.configs import Configured
 from tfcaps.layers.units import Ids, LayerUnits, Mask, Slice
 from tfcaps.ops import Tensor, length
 from tfcaps.routing import execution
@@ -21,14 +21,15 @@ from tfcaps.routing.factored_votes import (
 from tfcaps.routing.votes import Votes
 
 
-class RoutedCaps(keras.layers.Layer):
+class RoutedCaps(Configured, keras.layers.Layer):
     """A layer whose children vote by matrices; base of the public ones.
 
     Subclasses arrange the children in `_blocks` and say what shapes there are;
-    the votes and the routing of all are here. With `matrix`, poses are square
-    matrices, flattened row by row, and a vote is the child's matrix times the
-    weight, which is therefore much smaller than one between vectors.
+    the votes and the routing of all are here. Arguments are those of
+    `ClassCaps`.
     """
+
+    gone = {"transformation_regularizer": None, "share_types": False}
 
     def __init__(
         self,
@@ -172,9 +173,8 @@ class RoutedCaps(keras.layers.Layer):
     def _linear_maps(self, weight: Tensor) -> Tensor:
         """Returns the maps `[*matrices, j, k, d]` from poses to votes.
 
-        A matrix that multiplies a flattened matrix from the right is a larger
-        one with itself as its diagonal blocks: one product of large matrices
-        is faster than many of small ones.
+        For flattened matrices the weight is the blocks of a diagonal: one
+        product of large matrices is faster than many of small ones.
         """
         if not self.matrix:
             return weight
@@ -227,7 +227,7 @@ class RoutedCaps(keras.layers.Layer):
         axis: int | None,
         ignores_silent: bool,
     ) -> LayerUnits | None:
-        """Returns what `units` of a layer does.
+        """Returns `layer_units` for parents that the config calls `setting`.
 
         `types` are those of all children of a parent, `axis` is theirs of the
         transformation, `None` if they share it.
@@ -265,33 +265,9 @@ class RoutedCaps(keras.layers.Layer):
             active=(int(active), int(active)),
         )
 
-    def get_config(self) -> dict[str, Any]:
-        config = {
-            "dim": self.dim,
-            "routing": routings.serialize(self.routing),
-            "use_bias": self.use_bias,
-            "matrix": self.matrix,
-            "transformation_initializer": keras.initializers.serialize(
-                self.transformation_initializer
-            ),
-            "bias_initializer": keras.initializers.serialize(
-                self.bias_initializer
-            ),
-        }
-        return {**super().get_config(), **config}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Any:
-        gone = {"transformation_regularizer": None, "share_types": False}
-        return super().from_config(without(config, **gone))
-
 
 def child_activations(inputs: Tensor, activations: Tensor | None) -> Tensor:
-    """Returns activations `[...]` of poses `[..., k]`, by default lengths.
-
-    Raises:
-        ValueError: If the shape is not that of the poses without its last axis.
-    """
+    """Returns activations `[...]` of poses `[..., k]`, by default lengths."""
     if activations is None:
         return length(inputs)
     if tuple(activations.shape)[1:] != tuple(inputs.shape)[1:-1]:

@@ -5,12 +5,13 @@ from typing import Any
 import keras
 import numpy as np
 
+from tfcaps.configs import Configured
 from tfcaps.layers.units import LayerUnits
-from tfcaps.ops import SQUASHES, Tensor, check_squash
+from tfcaps.ops import SQUASHES, Tensor, check_one_of
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
-class Squash(keras.layers.Layer):
+class Squash(Configured, keras.layers.Layer):
     """Shrinks capsules to a length below one.
 
     Args:
@@ -35,7 +36,7 @@ class Squash(keras.layers.Layer):
     """
 
     def __init__(self, squash: str = "hinton", **kwargs: Any):
-        check_squash(squash)
+        check_one_of(SQUASHES, squash=squash)
         super().__init__(**kwargs)
         self.squash = squash
 
@@ -56,6 +57,3 @@ class Squash(keras.layers.Layer):
             sources=lambda x: x,
             value=lambda x: np.where(x[0] == 0, 0.0, np.nan),
         )
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "squash": self.squash}

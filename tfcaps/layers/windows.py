@@ -15,13 +15,7 @@ _NOTHING = -1e30
 
 
 class Windows:
-    """The places of a convolution's windows on a map.
-
-    Args:
-        sides: Rows and columns of the map.
-        kernel_size: Two ints, the sides of a window.
-        strides: Two ints, the steps of the window.
-        padding: `"valid"`, or `"same"` by TensorFlow's rule.
+    """The places of a convolution's windows on a map of so many rows, columns.
 
     Attributes:
         shape: How many windows there are, down and across.
@@ -81,10 +75,8 @@ class Windows:
     def normalizers(self, logits: Tensor) -> Tensor:
         """Returns the logarithm of a child's sum over all its windows.
 
-        Args:
-            logits: One for each element of each window, `[b, h' * w' * p * q,
-                t]`, as the result: the logarithm of the sum of exponentials
-                over all windows that hold the same child.
+        That is of the exponentials of the logits of the elements of windows
+        that hold it, `[b, h' * w' * p * q, t]`, as the result.
         """
         members, children = self._members()
 
@@ -113,12 +105,10 @@ class Windows:
         return result
 
     def _members(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Groups the elements of windows that hold the same child.
+        """Groups the elements `h' * w' * p * q` of windows by their child.
 
-        Returns:
-            The elements `h' * w' * p * q` of each child of a type, int32
-            `[children, most]`, filled up with one more than there are; and the
-            child of each element.
+        Returns those of each child of a type, int32 `[children, most]`, filled
+        up with one more than there are; and the child of each element.
         """
         steps = [
             step * np.arange(count)[:, None] + np.arange(side)

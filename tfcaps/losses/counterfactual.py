@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from tfcaps.configs import Configured
 from tfcaps.losses.margin import MarginLoss
 from tfcaps.losses.spread import SpreadLoss
 from tfcaps.ops import (
@@ -21,7 +22,7 @@ _SHORT = 0.1
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
-class CounterfactualLoss(keras.losses.Loss):
+class CounterfactualLoss(Configured, keras.losses.Loss):
     """Trains a network to use its tree: it is needed, and it is enough.
 
     The tree of an image consists of the children whose coupling with its class
@@ -41,11 +42,8 @@ class CounterfactualLoss(keras.losses.Loss):
                                + a_y(without))^2
             + sufficiency * SpreadLoss(y, a(alone))
 
-    To keep the cost low, only half of a batch is routed again, each image in
-    one of the two ways; it also stands for those that were not. A misclassified
-    image costs nothing, as in `CouplingLoss`. Without this loss, few and clear
-    trees may be empty: the network then decides by the children outside.
-
+    Only half of a batch is routed again, each image in one of the two ways; it
+    also stands for those that were not. A misclassified image costs nothing.
     It is a loss of the output `counterfactual` of `tfcaps.rem.add_couplings`,
     compiled as `CouplingLoss` is.
 
@@ -59,8 +57,7 @@ class CounterfactualLoss(keras.losses.Loss):
 
     Call arguments:
         y_true: As in `MarginLoss`. Of several present classes the longest one
-            is judged: with its tree alone, it must stay and the others vanish.
-            Of soft labels, which sum to 1, the largest is that of the class.
+            is judged; the largest of soft labels is that of the class.
         y_pred: The output `counterfactual` of `tfcaps.rem.add_couplings`, `[b,
             3, j]`: two one-hot rows of the class whose tree was silenced
             (first) or left alone (second), times the number of images that this
@@ -82,6 +79,8 @@ class CounterfactualLoss(keras.losses.Loss):
         - DeYoung et al., 2020, https://arxiv.org/abs/1911.03429
           (comprehensiveness and sufficiency, which this loss trains)
     """
+
+    gone = {"m_plus": 0.9, "m_minus": 0.1, "down_weight": 0.5}
 
     def __init__(
         self,
@@ -121,18 +120,3 @@ class CounterfactualLoss(keras.losses.Loss):
         missed = self._loss.call(ops.sign(alone), lengths)
         missed = ops.max(alone, axis=-1) * missed
         return self.necessity * stays + self.sufficiency * missed
-
-    def get_config(self) -> dict[str, Any]:
-        config = {
-            "necessity": self.necessity,
-            "sufficiency": self.sufficiency,
-            "margin": self.margin,
-        }
-        return {**super().get_config(), **config}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "CounterfactualLoss":
-        # Arguments of version 0.3, with the values that they had.
-        gone = {"m_plus": 0.9, "m_minus": 0.1, "down_weight": 0.5}
-        known = (x for x in config.items() if x not in gone.items())
-        return cls(**dict(known))

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from tfcaps.configs import Configured
 from tfcaps.ops import (
     Tensor,
     as_float32,
@@ -18,7 +19,7 @@ from tfcaps.ops import (
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
-class CouplingLoss(keras.losses.Loss):
+class CouplingLoss(Configured, keras.losses.Loss):
     """Makes the couplings of all images of a class alike and clear.
 
     With the couplings `c_bi` of child `i` towards the present class of image
@@ -31,15 +32,9 @@ class CouplingLoss(keras.losses.Loss):
 
     averaged over the batch; with several replicas each has means of its own.
     The first term makes parse trees alike and so lowers their entropy; alone,
-    it is minimal for uniform couplings, which route nothing. (A square would
-    hardly move couplings that are near their mean, but rounded to another
-    level.) The second term drives couplings to 0 and 1, but is also minimal for
-    a tree of every child. The third leaves each class the `share` of the
-    children.
-
-    Where objects stand at different places, the children that see them must
-    differ. With `places`, the first term compares types: `c_bt` is the largest
-    coupling of a child of type `t` anywhere.
+    it is minimal for uniform couplings, which route nothing. The second drives
+    couplings to 0 and 1, but is also minimal for a tree of every child. The
+    third leaves each class the `share` of the children.
 
     An image whose children are, on the whole, coupled more with another class
     than with those present costs nothing and does not count in the means. The
@@ -61,14 +56,13 @@ class CouplingLoss(keras.losses.Loss):
         share: Float in [0, 1]. Mean coupling with the class above which the
             third term is positive. Defaults to `0.5`.
         places: Int. Number of places that have children of the same types,
-            which follow each other. Defaults to `1`: every child is of its own
-            type.
+            which follow each other. The first term then compares, of each type,
+            the largest coupling anywhere. Defaults to `1`, no types.
         **kwargs: `reduction`, `name` and `dtype` of `keras.losses.Loss`.
 
     Call arguments:
-        y_true: As in `MarginLoss`; with several present classes each counts in
-            the first and the third term. Of soft labels, which sum to 1, the
-            largest is that of the present class.
+        y_true: As in `MarginLoss`; each present class counts in the first and
+            the third term. The largest of soft labels is that of the class.
         y_pred: Couplings `[b, i, j]`, not quantised.
 
     Raises:
@@ -152,13 +146,3 @@ class CouplingLoss(keras.losses.Loss):
             )
         grid = (-1, self.places, children // self.places, parents)
         return ops.max(ops.reshape(couplings, grid), axis=1)
-
-    def get_config(self) -> dict[str, Any]:
-        config = {
-            "spread": self.spread,
-            "polarization": self.polarization,
-            "crowding": self.crowding,
-            "share": self.share,
-            "places": self.places,
-        }
-        return {**super().get_config(), **config}

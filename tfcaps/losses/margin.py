@@ -5,11 +5,12 @@ from typing import Any
 import keras
 from keras import ops
 
+from tfcaps.configs import Configured
 from tfcaps.ops import Tensor, check_prediction, class_targets
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
-class MarginLoss(keras.losses.Loss):
+class MarginLoss(Configured, keras.losses.Loss):
     """Makes the present class's capsule long and all others short.
 
     With lengths `a` and targets `T` (1 for a class that is present, else 0)
@@ -70,11 +71,3 @@ class MarginLoss(keras.losses.Loss):
         return ops.sum(
             present * missed + self.down_weight * absent * false, axis=-1
         )
-
-    def get_config(self) -> dict[str, Any]:
-        config = {
-            "m_plus": self.m_plus,
-            "m_minus": self.m_minus,
-            "down_weight": self.down_weight,
-        }
-        return {**super().get_config(), **config}

@@ -6,18 +6,18 @@ from typing import Any
 import keras
 from keras import ops
 
+from tfcaps.configs import Configured
 from tfcaps.ops import Tensor, check_not_negative
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
-class ReconstructionLoss(keras.losses.Loss):
+class ReconstructionLoss(Configured, keras.losses.Loss):
     """Weighted squared error of a reconstruction.
 
     `weight` times the sum over all pixels and channels of the squared error,
     averaged over the batch. So the weight is that of one pixel, whatever the
-    size of the images, and `loss_weights` are not needed. Codes that average
-    over pixels use `weight * rows * columns * channels`: the published 0.0005
-    is their 0.392 for 28x28x1.
+    size of the images. The published 0.0005 is the 0.392 of codes that average
+    over 28x28x1 pixels.
 
     Args:
         weight: Float. Defaults to the published `0.0005`.
@@ -40,11 +40,7 @@ class ReconstructionLoss(keras.losses.Loss):
           section 4.1
     """
 
-    def __init__(
-        self,
-        weight: float = 0.0005,
-        **kwargs: Any,
-    ):
+    def __init__(self, weight: float = 0.0005, **kwargs: Any):
         check_not_negative(weight=weight)
         super().__init__(**kwargs)
         self.weight = weight
@@ -62,6 +58,3 @@ class ReconstructionLoss(keras.losses.Loss):
         images = ops.reshape(y_true, (-1, size))
         error = images - ops.reshape(y_pred, (-1, size))
         return self.weight * ops.sum(ops.square(error), axis=-1)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "weight": self.weight}

@@ -42,11 +42,7 @@ class SpreadLoss(keras.losses.Loss):
         - Hinton, Sabour, Frosst, 2018, "Matrix capsules with EM routing", eq. 3
     """
 
-    def __init__(
-        self,
-        margin: float = 0.2,
-        **kwargs: Any,
-    ):
+    def __init__(self, margin: float = 0.2, **kwargs: Any):
         if not 0.0 < margin <= 1.0:
             raise ValueError(
                 f"`margin` must be in (0, 1]. Received: margin={margin}."

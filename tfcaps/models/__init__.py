@@ -1,6 +1,5 @@
 """Capsule networks as Keras functional models, and some that are trained."""
 
-from tfcaps.models.backbone import backbone_capsnet, backbone_parts_capsnet
 from tfcaps.models.body_plan_capsnet import body_plan_capsnet
 from tfcaps.models.constellation_capsnet import constellation_capsnet
 from tfcaps.models.deepcaps import deepcaps
@@ -21,8 +20,6 @@ from tfcaps.models.with_decoder import with_decoder
 
 __all__ = [
     "affine_capsnet",
-    "backbone_capsnet",
-    "backbone_parts_capsnet",
     "body_plan_capsnet",
     "constellation_capsnet",
     "deepcaps",

@@ -26,13 +26,9 @@ def check_input_shape(
     input_shape: Any, minimum: tuple[int, int], because: str
 ) -> None:
     """Raises `ValueError` unless images have at least the minimal sides."""
-    is_shape = isinstance(input_shape, (tuple, list))
-    shape = tuple(input_shape) if is_shape else input_shape
-    fits = (
-        is_shape
-        and len(shape) == 3
-        and all(is_integer(s) and s > 0 for s in shape)
-    )
+    shape = input_shape
+    fits = isinstance(shape, (tuple, list)) and len(shape) == 3
+    fits = fits and all(is_integer(s) and s > 0 for s in shape)
     if fits and keras.config.image_data_format() == "channels_first":
         # As Keras has it then; read as rows, they might be enough.
         fits = shape[0] >= min(shape[1:])
@@ -99,25 +95,18 @@ def capsule_network(
 ) -> keras.Model:
     """Returns the model that routes children through layers to class lengths.
 
-    Args:
-        images: The input `images`.
-        children: Poses, or a pair of poses and activations.
-        layers: Routed layers, the last one of class capsules; none if the
-            children are these already. If the last one learns from labels, the
-            model has an input `labels`.
-        name: Name of the model.
+    Children are poses, or a pair of poses and activations. If the last of the
+    layers learns from labels, the model has an input `labels`.
     """
     poses, activations = children, None
     if isinstance(children, (tuple, list)):
         poses, activations = children
-    learns = any(layer.routing.learns_from_labels for layer in layers[-1:])
+    learns = layers[-1].routing.learns_from_labels
     labels = label_input() if learns else None
     for layer in layers:
-        more: dict[str, Any] = {}
+        more = {"labels": labels} if learns and layer is layers[-1] else {}
         if activations is not None:
             more["activations"] = activations
-        if learns and layer is layers[-1]:
-            more["labels"] = labels
         if layer.routing.explicit_activations:
             poses, activations = layer(poses, return_activations=True, **more)
         else:

@@ -61,7 +61,7 @@ def constellation_capsnet(
         num_types: Int. Most types of parts there may be; those that training
             does not need are left without a kernel. Defaults to 16, or to three
             a class on a backbone.
-        backbone: As in `backbone_capsnet`. Defaults to `None`.
+        backbone: As in `dr_capsnet`. Defaults to `None`.
         filters: Ints. Channels of the convolutions. Defaults to `(12, 24)`.
         kernel_size: Int. Their rows and columns. Defaults to `5`.
         strides: Ints. Their steps. Defaults to `None`, 2 of the last one.

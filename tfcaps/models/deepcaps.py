@@ -10,9 +10,8 @@ from tfcaps.models.building_blocks import (
     capsule_network,
     check_input_shape,
 )
-from tfcaps.ops import Tensor
+from tfcaps.ops import Tensor, check_one_of
 
-_VARIANTS = ("corrected", "rem")
 _TYPES = 32
 _DIMS = (4, 8, 8, 8)
 _CLASS_DIM = 32
@@ -39,28 +38,21 @@ def deepcaps(
     is the other published one: no ReLU but a squash after the first
     convolution, biases in all convolutions, symmetric padding, and a 3-D layer
     that sees three of eight components; it adds the class bias only in the last
-    iteration, ours in each.
+    iteration, ours in each. What is not listed is that of `dr_capsnet`.
 
     On 28x28x1 and ten classes they have 8,442,176 (8,441,920 trainable) and
     8,433,984 (8,433,728 trainable) parameters. The published decoder is
     `with_decoder(model, "deconvolution", class_independent=True)`.
 
     Args:
-        input_shape: As in `dr_capsnet`.
-        num_classes: As in `dr_capsnet`.
         variant: `"corrected"` or `"rem"`. Defaults to `"corrected"`.
         routing: Routing of the 3-D layer and the class capsules, one that
             `ConvCaps3D` takes. Defaults to `3`.
-        name: String. Name of the model.
 
     References:
         - Rajasegaran et al., 2019, https://arxiv.org/abs/1904.09546
     """
-    if variant not in _VARIANTS:
-        raise ValueError(
-            f"`variant` must be one of {_VARIANTS}. Received: "
-            f"variant={variant!r}."
-        )
+    check_one_of(("corrected", "rem"), variant=variant)
     check_input_shape(input_shape, (1, 1), "")
     is_rem = variant == "rem"
     images = keras.Input(input_shape, name="images")

@@ -12,37 +12,23 @@ from tfcaps.models.building_blocks import (
     check_input_shape,
     hidden_routing,
 )
-from tfcaps.ops import Tensor
+from tfcaps.ops import Tensor, check_one_of
 
 
 class _Variant(NamedTuple):
-    """Blocks of channels, window and step; how they are normalised.
-
-    The window of PrimaryCaps is the whole map where it is `None`.
-    """
+    """Blocks of channels, window and step; how they are normalised."""
 
     blocks: list[tuple[int, int, int]]
     norm: str
     smallest: int
-    primary_window: int | None = None
-    primary_strides: int = 1
 
 
 _VARIANTS = {
     "mnist": _Variant(
         [(32, 5, 1), (64, 3, 1), (64, 3, 1), (128, 3, 2)], "batch", 11
     ),
-    "multimnist": _Variant(
-        [(32, 5, 1), (64, 3, 1), (64, 3, 2), (128, 3, 2)],
-        "batch",
-        29,
-        primary_window=5,
-        primary_strides=2,
-    ),
     "smallnorb": _Variant(
-        [(32, 7, 2), (64, 3, 1), (64, 3, 1), (128, 3, 2)],
-        "instance",
-        19,
+        [(32, 7, 2), (64, 3, 1), (64, 3, 1), (128, 3, 2)], "instance", 19
     ),
 }
 
@@ -59,39 +45,26 @@ def efficient_capsnet(
 
     Trainable parameters of the published forms, with ten classes unless said
     otherwise: 161,824 for `"mnist"` on 28x28x1, 168,544 for it on 32x32x3
-    (SVHN, CIFAR-10), 154,656 for `"multimnist"` on 36x36x1, 151,664 for
-    `"smallnorb"` on 48x48x2 and five classes. The published decoders are those
-    of `with_decoder`, `"upsampling"` for `"smallnorb"`.
+    (SVHN, CIFAR-10), 151,664 for `"smallnorb"` on 48x48x2 and five classes. The
+    published decoders are those of `with_decoder`, `"upsampling"` for
+    `"smallnorb"`. What is not listed is that of `dr_capsnet`.
 
     Args:
-        input_shape: As in `dr_capsnet`.
-        num_classes: As in `dr_capsnet`.
-        variant: `"mnist"`, `"multimnist"` or `"smallnorb"`. Defaults to
-            `"mnist"`.
+        variant: `"mnist"` or `"smallnorb"`. Defaults to `"mnist"`.
         routing: Routing of the class capsules, see `tfcaps.routing.get`.
             Defaults to `"self_attention"`.
-        name: String. Name of the model.
 
     References:
         - Mazzia, Salvetti, Chiaberge, 2021, https://arxiv.org/abs/2101.12491
     """
-    if variant not in _VARIANTS:
-        raise ValueError(
-            f"`variant` must be one of {tuple(_VARIANTS)}. Received: "
-            f"variant={variant!r}."
-        )
+    check_one_of(_VARIANTS, variant=variant)
     form = _VARIANTS[variant]
     images = keras.Input(input_shape, name="images")
     smallest = (form.smallest, form.smallest)
     check_input_shape(input_shape, smallest, f"for variant={variant!r}")
     features = _convolve(images, form.blocks, form.norm)
     children = PrimaryCaps(
-        16,
-        8,
-        form.primary_window or features.shape[1:3],
-        form.primary_strides,
-        depthwise=True,
-        squash="efficient",
+        16, 8, features.shape[1:3], depthwise=True, squash="efficient"
     )(features)
     layer = ClassCaps(
         num_classes,
@@ -115,14 +88,12 @@ def efficient_conv_capsnet(
     A small backbone, depthwise PrimaryCaps, ConvCaps of 16 types and ClassCaps,
     all capsules of 16 components: 10,816 primary and 2,304 convolutional ones
     on 128x128x3 images. The authors' code is not published; ReLU, batch
-    normalisation and matrices shared by type are our choice.
+    normalisation and matrices shared by type are our choice. What is not listed
+    is that of `dr_capsnet`.
 
     Args:
-        input_shape: As in `dr_capsnet`.
-        num_classes: As in `dr_capsnet`.
         routing: Routing of both layers, see `tfcaps.routing.get`. Defaults to
             `3`.
-        name: String. Name of the model.
 
     References:
         - "Capsule Networks Do Not Need to Model Everything", appendix B.1

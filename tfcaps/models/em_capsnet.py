@@ -29,11 +29,10 @@ def em_capsnet(
     with 4x4 poses and activations of their own. The output `lengths` are the
     activations of the class capsules. The defaults are the sizes of the careful
     re-implementation; the paper has `filters=32`, `primary_types=32` and
-    `conv_types=(32, 32)`, and 32x32 crops of smallNORB.
+    `conv_types=(32, 32)`, and 32x32 crops of smallNORB. What is not listed is
+    that of `dr_capsnet`.
 
     Args:
-        input_shape: As in `dr_capsnet`.
-        num_classes: As in `dr_capsnet`.
         filters: Int. Channels of the first convolution. Defaults to `64`.
         primary_types: Int. Primary capsule types. Defaults to `8`.
         conv_types: Two ints. Types of the two ConvCaps. Defaults to `(16, 16)`.
@@ -41,7 +40,6 @@ def em_capsnet(
             `EMRouting(2, inverse_temperature=0.03, epsilon=0.01)`: with three
             iterations, or the least variance of the paper's form, 1e-9, it
             hardly learns in a short training.
-        name: String. Name of the model.
 
     References:
         - Hinton, Sabour, Frosst, 2018, "Matrix capsules with EM routing"

@@ -43,11 +43,10 @@ def load_pretrained(name: str) -> keras.Model:
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing. {_MEND}")
     card = json.loads((_FOLDER / f"{name}.json").read_text("utf-8"))
-    found = hashlib.sha256(path.read_bytes()).hexdigest()
-    if found != card["sha256"]:
+    if hashlib.sha256(path.read_bytes()).hexdigest() != card["sha256"]:
         raise ValueError(
-            f"{path} is not the file that was packed: its SHA-256 is {found}, "
-            f"not {card['sha256']}. {_MEND}"
+            f"{path} is not the file that was packed: its SHA-256 is not "
+            f"{card['sha256']}. {_MEND}"
         )
     return keras.saving.load_model(path, compile=False)
 

@@ -6,8 +6,10 @@ from typing import Any
 import keras
 
 from tfcaps.layers import ClassCaps
+from tfcaps.models.backbone import on_backbone
 from tfcaps.models.building_blocks import (
     PrimaryCaps,
+    batch_norm,
     capsule_network,
     check_input_shape,
     normalized_convolutions,
@@ -22,9 +24,10 @@ _DIM = 8
 
 
 def parts_capsnet(
-    input_shape: tuple[int, int, int],
+    input_shape: tuple[int, int, int] | None,
     num_classes: int,
     *,
+    backbone: keras.Model | None = None,
     filters: Sequence[int] = (16, 32),
     strides: Sequence[int] | None = None,
     kernel_size: int = 5,
@@ -41,10 +44,15 @@ def parts_capsnet(
     only the few that agree with a class are in its tree.
     `tfcaps.rem.receptive_fields` returns where they look.
 
+    A `backbone` may stand in place of the convolutions. Its map is normalised,
+    whatever its scale, and each position has primary capsules. A deep one sees
+    more around each of them, often the whole image.
+
+    What is not listed is that of `dr_capsnet`.
+
     Args:
         input_shape: Rows, columns and channels of an image; at least 16x16
             leaves a grid of 4x4.
-        num_classes: As in `dr_capsnet`.
         filters: Ints. Channels of the convolutions. Defaults to `(16, 32)`.
         strides: Ints. Their steps, as many. Defaults to `1` for the first one,
             which keeps the size of the image, and `2` for the others.
@@ -56,30 +64,28 @@ def parts_capsnet(
             `tfcaps.callbacks.SharpnessSchedule` may set in training.
         share: Sharing of transformations, see `ClassCaps`. Defaults to
             `"type"`.
-        name: String. Name of the model.
 
     Example:
 
     >>> parts_capsnet((32, 32, 1), 10).count_params()
     60625
     """
-    if strides is None:
-        strides = (1,) + (2,) * (len(filters) - 1)
-    window = (kernel_size, kernel_size)
-    check_input_shape(
-        input_shape, window, f"for windows of {kernel_size}x{kernel_size}"
-    )
-    images = keras.Input(input_shape, name="images")
-    features = normalized_convolutions(images, filters, strides, kernel_size)
-    children = PrimaryCaps(primary_types, _DIM, 3, 2, padding="same")(features)
-    layer = sharp_class_caps(num_classes, _DIM, routing, share)
-    return capsule_network(images, children, [layer], name)
-
-
-def sharp_class_caps(
-    num_classes: int, class_dim: int, routing: Any, share: str | None
-) -> ClassCaps:
-    """Returns class capsules that few children agree with, the others none."""
+    if backbone is not None:
+        images, features = on_backbone(backbone, input_shape)
+        children = PrimaryCaps(primary_types, _DIM, 1)(
+            batch_norm("norm")(features)
+        )
+    else:
+        if strides is None:
+            strides = (1,) + (2,) * (len(filters) - 1)
+        window = (kernel_size, kernel_size)
+        check_input_shape(
+            input_shape, window, f"for windows of {kernel_size}x{kernel_size}"
+        )
+        images = keras.Input(input_shape, name="images")
+        children = PrimaryCaps(primary_types, _DIM, 3, 2, padding="same")(
+            normalized_convolutions(images, filters, strides, kernel_size)
+        )
     if routing is None:
         routing = DynamicRouting(
             leaky=True,
@@ -87,11 +93,12 @@ def sharp_class_caps(
             orphan=_ORPHAN,
             sharpness_mode="scheduled",
         )
-    return ClassCaps(
+    layer = ClassCaps(
         num_classes,
-        class_dim,
+        _DIM,
         routing=routing,
         use_bias=False,
         share=share,
         name="class_caps",
     )
+    return capsule_network(images, children, [layer], name)

@@ -11,11 +11,10 @@ from tfcaps.ops import Tensor
 
 @keras.saving.register_keras_serializable(package="tfcaps")
 class LabelledModel(keras.Model):
-    """A functional model whose input `labels` is optional, in copies too.
+    """A functional model of a dict of inputs, whose `labels` are optional.
 
-    `keras.models.clone_model` of Keras 3.15 makes inputs anew and forgets that
-    they are optional. It keeps the class of the model. The arguments are those
-    of `keras.Model`; `inputs` is a dict with `labels`.
+    In copies too: `keras.models.clone_model` of Keras 3.15 forgets it, but
+    keeps the class of the model.
     """
 
     # Keras makes models again by arguments of these names.
@@ -43,24 +42,19 @@ def with_decoder(
 ) -> keras.Model:
     """Returns a model that also reconstructs its images.
 
-    It shares the layers, and so the weights, of `model`. Train it on both
-    outputs, with `MarginLoss` and `ReconstructionLoss`:
-
-        model.fit(
-            {"images": images, "labels": labels},
-            {"lengths": labels, "reconstruction": images},
-        )
-
-    In training the decoder sees the label's capsule; in prediction, where
-    `labels` may be `None`, the longest one. `tfcaps.rem.encoder` returns the
-    part from images to lengths.
+    It shares the layers, and so the weights, of `model`. Train it by
+    `fit({"images": images, "labels": labels}, {"lengths": labels,
+    "reconstruction": images})`, with `MarginLoss` and `ReconstructionLoss`. In
+    training the decoder sees the label's capsule; in prediction, where `labels`
+    may be `None`, the longest one. `tfcaps.rem.encoder` returns the part from
+    images to lengths.
 
     Args:
         model: A functional or sequential model from images to class lengths
             whose last routed layer makes the class capsules, such as those of
             `tfcaps.models`.
-        network: As in `tfcaps.layers.Decoder`. Defaults to `"dense"`.
-        class_independent: As in `tfcaps.layers.Decoder`. Defaults to `False`.
+        network: As in `tfcaps.layers.Decoder`, as is the next one.
+        class_independent: Bool. Defaults to `False`.
         frozen: Bool. Make all layers of `model` untrainable, so that only the
             decoder learns. Defaults to `False`.
 
@@ -79,20 +73,19 @@ def with_decoder(
     capsules = graphs.last_routed_layer(model)
     if any(isinstance(layer, Decoder) for layer in model.layers):
         raise ValueError(f"The model {model.name!r} has a decoder already.")
-    given_inputs, labels = model.input, None
-    images = graphs.pick_tensor(given_inputs, "images")
-    if isinstance(given_inputs, dict):
-        labels = given_inputs.get("labels")
-        if len(given_inputs) > 1 + (labels is not None):
+    inputs, labels = model.input, None
+    images = graphs.pick_tensor(inputs, "images")
+    if isinstance(inputs, dict):
+        labels = inputs.get("labels")
+        if len(inputs) > 1 + (labels is not None):
             raise ValueError(
                 f"The model {model.name!r} must take images, and at most "
-                f"labels. Received: the inputs {sorted(given_inputs)}."
+                f"labels. Received: the inputs {sorted(inputs)}."
             )
     elif images.name != "images":
-        images = keras.Input(
+        inputs = images = keras.Input(
             images.shape[1:], dtype=images.dtype, name="images"
         )
-    inputs = given_inputs if isinstance(given_inputs, dict) else images
     copy, calls = graphs.calls_of(model, inputs)
     lengths = copy.output
     if isinstance(lengths, dict):

@@ -8,6 +8,7 @@ from tfcaps.parts.losses import (
     PresenceLoss,
     constellation_losses,
 )
+from tfcaps.parts.map_caps import MapCaps, StrongestParts
 from tfcaps.parts.model import ConstellationModel, without_spare_types
 from tfcaps.parts.part_caps import PartCaps
 from tfcaps.parts.template_decoder import TemplateDecoder
@@ -18,8 +19,10 @@ __all__ = [
     "ConstellationCaps",
     "ConstellationModel",
     "EvidenceLoss",
+    "MapCaps",
     "PartCaps",
     "PresenceLoss",
+    "StrongestParts",
     "TemplateDecoder",
     "constellation_losses",
     "without_spare_types",

@@ -197,14 +197,7 @@ class ConstellationCaps(keras.layers.Layer):
         self.mode = mode
 
     def build(self, input_shape: Any) -> None:
-        shape = tuple(input_shape)
-        if len(shape) != 5 or None in shape[1:] or shape[-1] != 2:
-            raise ValueError(
-                f"{type(self).__name__} takes places [batch, rows, columns, "
-                "types, 2], all known but the batch, and their activations, as "
-                f"`PartCaps` returns them. Received: input_shape={shape}."
-            )
-        _, rows, columns, types, _ = shape
+        rows, columns, types = self.grid(input_shape)
         # In sides of the image, so that a step of Adam is a share of it.
         self.side = self.stride * max(rows, columns)
         spread = _SPREAD / self.side if self.shared else _WIDE_SPREAD
@@ -237,6 +230,17 @@ class ConstellationCaps(keras.layers.Layer):
             autocast=False,
             name="slots",
         )
+
+    def grid(self, input_shape: Any) -> tuple[int, int, int]:
+        """Returns rows, columns and types of an input's shape, or an error."""
+        shape = tuple(input_shape)
+        if len(shape) != 5 or None in shape[1:] or shape[-1] != 2:
+            raise ValueError(
+                f"{type(self).__name__} takes places [batch, rows, columns, "
+                "types, 2], all known but the batch, and their activations, as "
+                f"`PartCaps` returns them. Received: input_shape={shape}."
+            )
+        return shape[1:4]
 
     @property
     def shifts(self) -> Tensor:

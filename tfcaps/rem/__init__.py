@@ -9,7 +9,7 @@ from tfcaps.rem.evaluation.evaluate import evaluate
 from tfcaps.rem.evaluation.faithfulness import (
     Faithfulness as Faithfulness,
 )
-from tfcaps.rem.evaluation.faithfulness import faithfulness, tree_lengths
+from tfcaps.rem.evaluation.faithfulness import faithfulness
 from tfcaps.rem.evaluation.keypoints import Keypoints as Keypoints
 from tfcaps.rem.evaluation.keypoints import keypoints
 from tfcaps.rem.evaluation.levels import levels_curve, lowest_levels
@@ -36,11 +36,11 @@ from tfcaps.rem.parse.receptive_fields import receptive_fields
 from tfcaps.rem.parse.records import tree_records
 from tfcaps.rem.parse.trees import Trees, trees
 from tfcaps.rem.pruning.iterative import prune_iteratively
-from tfcaps.rem.pruning.keep_zeros import keep_zeros
 from tfcaps.rem.pruning.masks import sparsity
 from tfcaps.rem.pruning.prune import Prune
 from tfcaps.rem.pruning.pruning import (
     UpdatePruningStep,
+    keep_zeros,
     prune_low_magnitude,
     strip_pruning,
 )
@@ -82,7 +82,6 @@ __all__ = [
     "sensitivity_decay",
     "sparsity",
     "strip_pruning",
-    "tree_lengths",
     "tree_records",
     "trees",
 ]

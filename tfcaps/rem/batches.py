@@ -15,9 +15,9 @@ Array = NDArray[Any]
 
 # Outputs whose targets are the labels.
 _OF_LABELS = ("lengths", "couplings", "counterfactual")
-_INFINITE = -1  # what `tf.data.Dataset.cardinality` says
-# Numbers that the layers of a network make at most at once where it runs
-# eagerly, and all are kept until the last layer is done: 1 GB.
+_INFINITE, _UNKNOWN = -1, -2  # what `tf.data.Dataset.cardinality` says
+# Numbers that the layers of a network make at most at once, as all are kept
+# until the last layer is done where it runs eagerly: 1 GB.
 _AT_ONCE = 2**28
 
 NO_SAMPLES = (
@@ -37,14 +37,10 @@ class Batch(NamedTuple):
 def batches_of(
     dataset: Any, batch_size: int
 ) -> tuple[Iterator[Batch], int | None]:
-    """Returns batches, and how many there are if that is known.
+    """Returns batches of what `fit` takes, and how many if that is known.
 
-    Args:
-        dataset: What `fit` takes: a tuple `(x, y)` or `(x, y, sample_weight)`
-            of arrays, of dicts or of lists of arrays, or `x` alone; or an
-            iterable of such batches: a `tf.data.Dataset`, a
-            `keras.utils.PyDataset`, a `DataLoader`, a list.
-        batch_size: Int. Size of the batches cut from arrays.
+    They are cut from a tuple `(x, y)` or `(x, y, sample_weight)` of arrays, or
+    dicts or lists of them, or from `x` alone; or it has them, as an iterable.
     """
     if batch_size < 1:
         raise ValueError(
@@ -86,8 +82,7 @@ def labelled_batches(
     """Returns pairs of images and labels, and how many if that is known.
 
     Of several inputs it takes `images`, of several targets `lengths`. Without
-    targets the labels are the input of that name. Weights of samples do not
-    matter. The images are for `model`, a network of one input.
+    targets the labels are the input of that name.
     """
     shape = tuple(model.inputs[0].shape[1:])
     whole = dataset[0] if isinstance(dataset, tuple) and dataset else dataset
@@ -100,14 +95,17 @@ def labelled_batches(
 def predict(model: keras.Model, inputs: Any) -> Any:
     """Returns a model's outputs for one batch, as arrays.
 
-    A model that is not compiled runs eagerly on TensorFlow, where tracing takes
-    seconds for a large routing: more than it saves with a few batches. It then
-    takes as many samples at once as fit into 1 GB with all that its layers make
-    of them. Smaller batches of a compiled one are padded, so that nothing is
-    compiled anew.
+    It runs as many samples at once as there is room for.
     """
-    outputs = _predicted(model, inputs)
-    arrays = keras.tree.map_structure(keras.ops.convert_to_numpy, outputs)
+    count = len(keras.tree.flatten(inputs)[0])
+    step = max(1, _AT_ONCE // max(1, _numbers(model)))
+    parts = []
+    for start in range(0, max(count, 1), step):
+        some = operator.itemgetter(slice(start, start + step))
+        parts.append(_predicted(model, keras.tree.map_structure(some, inputs)))
+    arrays = keras.tree.map_structure(
+        lambda *x: np.concatenate([*map(keras.ops.convert_to_numpy, x)]), *parts
+    )
     check_finite(arrays, model)
     return arrays
 
@@ -115,13 +113,12 @@ def predict(model: keras.Model, inputs: Any) -> Any:
 def _predicted(model: keras.Model, inputs: Any) -> Any:
     strategy = getattr(model, "distribute_strategy", None)
     if keras.backend.backend() == "tensorflow" and not model.compiled:
-        return _in_parts(model, inputs, operator.call)
+        return model(inputs)  # tracing takes seconds for a large routing
     if strategy is not None and strategy.num_replicas_in_sync > 1:
         # `predict_on_batch` would give every replica the whole batch.
         return model.predict(inputs, verbose=0)
+    # A smaller batch is padded, so that nothing is compiled anew.
     count = len(keras.tree.flatten(inputs)[0])
-    if count > _at_once(model):
-        return _in_parts(model, inputs, _predicted)
     missing = max(getattr(model, "largest_batch", 0) - count, 0)
     model.largest_batch = count + missing
     if missing:
@@ -131,25 +128,6 @@ def _predicted(model: keras.Model, inputs: Any) -> Any:
         )
     outputs = model.predict_on_batch(inputs)
     return keras.tree.map_structure(lambda x: x[:count], outputs)
-
-
-def _in_parts(model: keras.Model, inputs: Any, run: Any) -> Any:
-    """Returns what a model makes of inputs, as many at once as there is room.
-
-    `run` takes the model, and some of the inputs.
-    """
-    count, step = len(keras.tree.flatten(inputs)[0]), _at_once(model)
-    parts = []
-    for start in range(0, max(count, 1), step):
-        some = operator.itemgetter(slice(start, start + step))
-        parts.append(run(model, keras.tree.map_structure(some, inputs)))
-    return keras.tree.map_structure(
-        lambda *x: np.concatenate([*map(keras.ops.convert_to_numpy, x)]), *parts
-    )
-
-
-def _at_once(model: keras.Model) -> int:
-    return max(1, _AT_ONCE // max(1, _numbers(model)))
 
 
 def _numbers(model: keras.Model) -> int:
@@ -302,13 +280,12 @@ def _is_array(value: Any) -> bool:
 
 def _known_count(dataset: Any) -> int | None:
     """Returns the number of batches that a data set says to have."""
-    count = -2  # not known
     if isinstance(dataset, keras.utils.PyDataset):
-        count = (
-            _INFINITE if dataset.num_batches is None else dataset.num_batches
-        )
-    elif callable(cardinality := getattr(dataset, "cardinality", None)):
-        count = int(cardinality())
+        count = dataset.num_batches
+        count = _INFINITE if count is None else count
+    else:
+        cardinality = getattr(dataset, "cardinality", None)
+        count = int(cardinality()) if callable(cardinality) else _UNKNOWN
     if count == _INFINITE:
         raise ValueError(
             "The data set never ends, so that it cannot be measured. Leave out "

@@ -29,13 +29,11 @@ class Explanation:
         images: The images, `[n, h, w, c]`.
         trees: Their trees.
         lengths: Lengths of the classes, `[n, 3, j]`: as they are, without the
-            tree, and with the tree alone, see `tree_lengths`.
+            tree, and with the tree alone.
         records: Class, margin, leaves with places and boxes, and blueprint of
             each image as plain data, see `tree_records`.
-        fields: What the children see, see `receptive_fields`.
-        blueprints: See `tfcaps.rem.blueprints`.
-        parts: What types lie on, see `part_pictures`; `None` if no place is
-            known.
+        fields, blueprints, parts: What `receptive_fields`, `blueprints` and
+            `part_pictures` return; the last two may be `None`.
         class_names, type_names, labels: What `explain` was given.
     """
 
@@ -62,9 +60,6 @@ class Explanation:
     def draw(self, names: Sequence[str] | None = None) -> list[Any]:
         """Returns a `tfcaps.viz.Drawing` of each image, see `viz.named_tree`.
 
-        Args:
-            names: What the images are called. Defaults to `None`.
-
         Raises:
             ImportError: Without matplotlib.
             ValueError: If it is not known where the children are.
@@ -80,11 +75,7 @@ class Explanation:
             drawing.show()
 
     def save(self, path: str | Path) -> list[Path]:
-        """Writes the drawings; of several `name.png` is `name-1.png` and so on.
-
-        Returns:
-            Their paths.
-        """
+        """Writes the drawings, several as `name-1.png`, and so on."""
         stem = Path(path).with_name(Path(path).name.removesuffix(".png"))
         drawings = self.draw()
         several = len(drawings) > 1
@@ -175,13 +166,9 @@ def explain(
             f"{len(images)} images and {len(labels)} labels."
         )
     shifts, fields = blueprints(model), receptive_fields(model)
+    names: Any = {"class_names": class_names, "type_names": type_names}
     records = tree_records(
-        trees,
-        fields,
-        class_names=class_names,
-        type_names=type_names,
-        blueprints=shifts,
-        sizes=sizes,
+        trees, fields, blueprints=shifts, sizes=sizes, **names
     )
     layer = last_routed_layer(model)
     if hasattr(layer, "stated"):  # the evidence of a sum over leaves
@@ -199,7 +186,6 @@ def explain(
         fields,
         shifts,
         None if parts is None else np.asarray(parts),
-        class_names,
-        type_names,
-        None if labels is None else [*labels],
+        labels=None if labels is None else [*labels],
+        **names,
     )

@@ -56,7 +56,7 @@ def explanation(model: keras.Model) -> keras.Model:
 
 
 class Saliency(keras.layers.Layer):
-    """Draws `saliency_map` inside of a model, with constants of its own."""
+    """Draws `saliency_map` inside of a model."""
 
     def __init__(self, fields: ReceptiveFields):
         super().__init__(dtype="float32")
@@ -73,13 +73,12 @@ def saliency_map(
 
     `E_mn = mean_t a_mnt c_mnt`, drawn at the centre of what these children see;
     pixels between centres are interpolated. Beyond the outermost centres the
-    map falls to 0 within one step of the grid. (Along an axis of one position
-    it is constant.) The paper stretches the grid over the whole image instead.
+    map falls to 0 within one step of the grid. The paper stretches the grid
+    over the whole image instead.
 
     Args:
-        activations: Activations `[b, i]` of the children: `Trees.activations`.
-        couplings: Their couplings `[b, i]` towards one class: `Trees.towards`.
-        fields: Their receptive fields, of which there is a grid.
+        activations, couplings: As `Trees.activations` and `Trees.towards`.
+        fields: The receptive fields of the children, of which there is a grid.
 
     Returns:
         Tensor `[b, rows, columns]`.

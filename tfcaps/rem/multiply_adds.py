@@ -53,11 +53,8 @@ def multiply_adds(model: keras.Model) -> MultiplyAdds:
     operations. Counted are convolutions, dense layers, the votes of capsules,
     which are made once, and the passes of routing over all votes, see
     `tfcaps.routing.Routing.vote_passes`. What is done to each number alone
-    (activations, biases, normalisation, squash, softmax) is not counted.
-
-    The count follows from shapes: zeros of pruning count in full until
-    `compact` has removed them. The matrices of EM count as matrices, and votes
-    as if they were held in memory, whichever way is taken to contract them.
+    (activations, biases, normalisation, squash, softmax) is not counted. Zeros
+    of pruning count in full until `compact` has removed them.
 
     Args:
         model: A functional or sequential model. Inputs but the batch must have

@@ -30,15 +30,12 @@ _NAMES: dict[str, type[Routing]] = {
 
 
 def get(identifier: int | str | dict[str, Any] | Routing) -> Routing:
-    """Makes a routing.
+    """Returns a routing.
 
     Args:
         identifier: An int (dynamic routing with that many iterations), a name
             such as `"dynamic"` or `"em"`, a config made by `serialize`, or a
             `Routing`, which is returned as it is.
-
-    Returns:
-        A `Routing`.
 
     Raises:
         ValueError: If the identifier is none of these.

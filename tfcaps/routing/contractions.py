@@ -23,12 +23,9 @@ from tfcaps.routing.loop import scan
 
 
 def weighted_sum(couplings: Tensor, poses: Tensor, maps: Tensor) -> Tensor:
-    """Contracts couplings `[b, i, j]` over children to `[b, j, d]`.
+    """Contracts couplings `[b, p * t, j]` over children to `[b, j, d]`.
 
-    Args:
-        couplings: Couplings of positions and types, `i = p * t`.
-        poses: Child poses `[b, p, t, k]`.
-        maps: Maps `[t, j, k, d]`, shared by all positions.
+    These have poses `[b, p, t, k]`, and maps `[t, j, k, d]` of their types.
     """
     _, positions, types, components = poses.shape
     parents = maps.shape[1]
@@ -92,21 +89,7 @@ def _weighted_sum(
 
     def gradient(*arguments: Tensor, upstream: Any = None) -> Any:
         (sums,) = arguments if upstream is None else (upstream,)
-
-        def step(to_poses: Tensor, factors: Any) -> Any:
-            weights, matrix, parent = factors
-            pulled = _pulled(parent, matrix, poses)
-            weighted = _weighted(weights, poses)
-            to_poses = to_poses + pulled * ops.expand_dims(weights, -1)
-            return to_poses, [
-                ops.sum(pulled * poses, axis=-1),
-                ops.matmul(ops.transpose(weighted), parent),
-            ]
-
-        to_poses, (to_couplings, to_matrices) = scan(
-            step, ops.zeros_like(poses), [couplings, matrices, sums]
-        )
-        return to_couplings, to_poses, to_matrices
+        return _slopes(couplings, poses, matrices, sums, of_parents=False)
 
     nothing = ops.zeros((), poses.dtype)
     _, (sums,) = scan(step, nothing, [couplings, matrices])
@@ -124,25 +107,41 @@ def _agreement(
 
     def gradient(*arguments: Tensor, upstream: Any = None) -> Any:
         (products,) = arguments if upstream is None else (upstream,)
-
-        def step(to_poses: Tensor, factors: Any) -> Any:
-            parent, matrix, weights = factors
-            weighted = _weighted(weights, poses)
-            pulled = _pulled(parent, matrix, poses)
-            to_poses = to_poses + pulled * ops.expand_dims(weights, -1)
-            return to_poses, [
-                ops.matmul(weighted, matrix),
-                ops.matmul(ops.transpose(weighted), parent),
-            ]
-
-        to_poses, (to_parents, to_matrices) = scan(
-            step, ops.zeros_like(poses), [parents, matrices, products]
-        )
-        return to_parents, to_poses, to_matrices
+        return _slopes(products, poses, matrices, parents, of_parents=True)
 
     nothing = ops.zeros((), poses.dtype)
     _, (products,) = scan(step, nothing, [parents, matrices])
     return products, gradient
+
+
+def _slopes(
+    couplings: Tensor,
+    poses: Tensor,
+    matrices: Tensor,
+    parents: Tensor,
+    of_parents: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the slopes of `sum_bij c_bij u_bi W_ij · v_bj`.
+
+    They are those of the parents, or else of the couplings, of the poses and of
+    the matrices.
+    """
+
+    def step(to_poses: Tensor, factors: Any) -> Any:
+        weights, matrix, parent = factors
+        weighted = _weighted(weights, poses)
+        pulled = _pulled(parent, matrix, poses)
+        to_poses = to_poses + pulled * ops.expand_dims(weights, -1)
+        if of_parents:
+            first = ops.matmul(weighted, matrix)
+        else:
+            first = ops.sum(pulled * poses, axis=-1)
+        return to_poses, [first, ops.matmul(ops.transpose(weighted), parent)]
+
+    to_poses, (first, to_matrices) = scan(
+        step, ops.zeros_like(poses), [couplings, matrices, parents]
+    )
+    return first, to_poses, to_matrices
 
 
 def _weighted(weights: Tensor, poses: Tensor) -> Tensor:

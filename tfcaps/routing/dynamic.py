@@ -1,6 +1,7 @@
 """Dynamic routing between capsules: routing by agreement."""
 
 import math
+from dataclasses import dataclass
 
 import keras
 from keras import ops
@@ -15,6 +16,7 @@ _LARGEST_LOG_SHARPNESS = 15.0
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
+@dataclass(eq=False)
 class DynamicRouting(Routing):
     """Routes each child to the parents that agree with its vote.
 
@@ -26,25 +28,22 @@ class DynamicRouting(Routing):
         b_ij = b_ij + û_ij · v_j            (not after the last iteration)
 
     The agreements are `û_ij · (v_1j + v_2j + ...)`, so the loop carries the sum
-    of the poses `[b, j, d]` and no logits. The last iteration stands outside
-    the loop. The paper's pseudo-code updates the logits once more at the end,
-    without effect; the couplings returned are those that made the poses.
+    of the poses `[b, j, d]` and no logits. The paper's pseudo-code updates the
+    logits once more at the end, without effect. What is not listed is as in
+    `Routing`.
 
     Args:
-        iterations: As in `Routing`. One iteration couples every child equally
-            with all parents. Defaults to `3`.
+        iterations: Int. One iteration couples every child equally with all
+            parents. Defaults to `3`.
         gradient: As in `Routing`. The published REM results have `"last"`. A
             loss on the couplings themselves reaches the votes in both, with
             `"last"` those of the last iteration. Defaults to `"last"`.
-        levels: As in `Routing`. Defaults to `None`.
         leaky: Bool. Let parents also compete with an orphan parent of agreement
             `orphan`, whose share is dropped, so that a child may belong nowhere
             and its couplings sum to less than one. Defaults to `False`.
-        mode: As in `Routing`. Defaults to `"midtread"`.
-        sharpness: `λ`, as in `Routing`. The more children there are, the
-            shorter their votes, and the nearer all couplings to uniform; a
-            factor such as 30 lets hundreds of children disagree. Defaults to
-            `1.0`, the paper's.
+        sharpness: Float, `λ`. The more children there are, the shorter their
+            votes, and the nearer all couplings to uniform; a factor such as 30
+            lets hundreds of children disagree. Defaults to `1.0`, the paper's.
         orphan: Float. Agreement of the orphan parent: a child follows a parent
             only if it agrees with it more than that. Before the first
             iteration nobody has agreed, and the orphan counts as one of equal
@@ -52,7 +51,6 @@ class DynamicRouting(Routing):
         sharpness_mode: `"fixed"`, or `"scheduled"`, a weight of the layer that
             begins at `sharpness` and that `tfcaps.callbacks.SharpnessSchedule`
             sets in training. Defaults to `"fixed"`.
-        silent_parents: As in `Routing`. Defaults to `0`.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -74,40 +72,26 @@ class DynamicRouting(Routing):
     vote_free = True
     ignores_silent = True
     own_kinds = {
+        "leaky": one_of(False, True),
         "orphan": FINITE,
         "sharpness_mode": one_of("fixed", "scheduled"),
     }
-    leaky: bool
-    orphan: float
-    sharpness_mode: str
+    iterations: int = 3
+    gradient: str = "last"
+    levels: int | None = None
+    leaky: bool = False
+    mode: str = "midtread"
+    sharpness: float = 1.0
+    orphan: float = 0.0
+    sharpness_mode: str = "fixed"
+    silent_parents: int = 0
 
-    def __init__(
-        self,
-        iterations: int = 3,
-        gradient: str = "last",
-        levels: int | None = None,
-        leaky: bool = False,
-        mode: str = "midtread",
-        sharpness: float = 1.0,
-        orphan: float = 0.0,
-        sharpness_mode: str = "fixed",
-        silent_parents: int = 0,
-    ):
-        super().__init__(
-            iterations=iterations,
-            gradient=gradient,
-            levels=levels,
-            leaky=bool(leaky),
-            mode=mode,
-            sharpness=sharpness,
-            orphan=orphan,
-            sharpness_mode=sharpness_mode,
-            silent_parents=silent_parents,
-        )
-        if orphan and not leaky:
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.orphan and not self.leaky:
             raise ValueError(
                 "`orphan` needs `leaky=True`, without which there is no orphan "
-                f"parent. Received: orphan={orphan}."
+                f"parent. Received: orphan={self.orphan}."
             )
 
     def weights(
@@ -151,15 +135,12 @@ class DynamicRouting(Routing):
             agreed = self._squash(votes.sum() / self._rivals(votes) + bias)
         is_full = self.gradient == "full"
         agreed = repeat(add_poses, agreed, self.iterations - 2, is_full)
-        if self.gradient == "last":
-            agreed = ops.stop_gradient(agreed)
+        agreed = self.constant(agreed)
         couplings = votes.zero_couplings() + 1.0 / self._rivals(votes)
         if self.iterations > 1:
             couplings = couple(agreed)
         couplings = self.rounded(couplings)
-        weights = couplings
-        if self.gradient == "last":
-            weights = ops.stop_gradient(couplings)
+        weights = self.constant(couplings)
         poses = self._squash(votes.weighted_sum(weights) + bias)
         return Routed(poses, length(poses), couplings)
 

@@ -55,8 +55,12 @@ class FactoredVotes(Votes):
         return int(self._blocks[0].maps.shape[1])
 
     @property
-    def tensor(self) -> Tensor:
-        return self._held().tensor
+    def _by_parent(self) -> Tensor:  # type: ignore[override]
+        """The votes themselves, `[b, j, i, d]`."""
+        votes = Votes(materialize_votes(self._blocks), parents_first=True)
+        if self._factors is not None:
+            votes = votes.scale(self._factors)
+        return votes.tensor
 
     def of(self, tensor: Tensor) -> Votes:
         return Votes(tensor, parents_first=True)
@@ -67,45 +71,26 @@ class FactoredVotes(Votes):
         return sum(_sum(*block) for block in self._blocks)
 
     def weighted_sum(self, couplings: Tensor) -> Tensor:
-        if self._factors is not None:
-            couplings = couplings * self._factors
-        return sum(
-            contractions.weighted_sum(part, *block)
-            for part, block in zip(
-                self._split(couplings), self._blocks, strict=True
-            )
+        parts = zip(
+            self._split(self._scaled(couplings)), self._blocks, strict=True
         )
+        return sum(contractions.weighted_sum(c, *block) for c, block in parts)
 
     def agreement(self, poses: Tensor) -> Tensor:
-        products = _joined(
-            [contractions.agreement(poses, *block) for block in self._blocks]
-        )
-        if self._factors is not None:
-            products = products * self._factors
-        return products
+        products = [contractions.agreement(poses, *x) for x in self._blocks]
+        return self._scaled(_joined(products))
 
     def lengths(self) -> Tensor:
         squares = _joined([_squared_lengths(*block) for block in self._blocks])
-        lengths = square_root(ops.maximum(squares, 0.0))
-        if self._factors is not None:
-            lengths = lengths * ops.abs(self._factors)
-        return lengths
+        return ops.abs(self._scaled(square_root(ops.maximum(squares, 0.0))))
 
     def distances(self, poses: Tensor, lengths: Tensor) -> Tensor:
         squares = ops.expand_dims(ops.sum(ops.square(poses), axis=-1), 1)
         squares = squares + ops.square(lengths) - 2.0 * self.agreement(poses)
         return square_root(ops.maximum(squares, 0.0))
 
-    def weighted_squares(self, couplings: Tensor, poses: Tensor) -> Tensor:
-        return self._held().weighted_squares(couplings, poses)
-
-    def squared_distances(self, poses: Tensor, scales: Tensor) -> Tensor:
-        return self._held().squared_distances(poses, scales)
-
     def scale(self, factors: Tensor) -> "FactoredVotes":
-        if self._factors is not None:
-            factors = factors * self._factors
-        return FactoredVotes(self._blocks, factors)
+        return FactoredVotes(self._blocks, self._scaled(factors))
 
     def stop_gradient(self) -> "FactoredVotes":
         blocks, factors = self._blocks, self._factors
@@ -125,10 +110,9 @@ class FactoredVotes(Votes):
         shape = (batch, children, self.num_parents)
         return ops.zeros(shape, self.dtype)
 
-    def _held(self) -> Votes:
-        """Returns the same votes, held in memory."""
-        votes = Votes(materialize_votes(self._blocks), parents_first=True)
-        return votes if self._factors is None else votes.scale(self._factors)
+    def _scaled(self, tensor: Tensor) -> Tensor:
+        """Returns `[b, i, j]` times the factors, if there are any."""
+        return tensor if self._factors is None else tensor * self._factors
 
     def _split(self, couplings: Tensor) -> list[Tensor]:
         if not self._blocks[1:]:
@@ -196,8 +180,7 @@ def _squared_lengths(poses: Tensor, maps: Tensor) -> Tensor:
     """Returns the squared length `[b, i, j]` of each vote, `u W Wᵀ uᵀ`.
 
     With no more components than parents it is one product of `uᵀ u` and `W Wᵀ`,
-    each taken as a vector: `u W Wᵀ` of all parents would be larger, and turned
-    for its gradient.
+    each taken as a vector, which is smaller than `u W Wᵀ` of all parents.
     """
     _, positions, types, components = poses.shape
     parents = maps.shape[1]

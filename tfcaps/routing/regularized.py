@@ -1,5 +1,7 @@
 """Routing by coefficients that are learnt over the training set."""
 
+from dataclasses import dataclass
+
 import keras
 from keras import ops
 
@@ -15,6 +17,7 @@ from tfcaps.routing.votes import Votes
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
+@dataclass(eq=False)
 class RegularizedRouting(Routing):
     """Routes all samples alike, by coefficients learnt with a penalty.
 
@@ -32,7 +35,8 @@ class RegularizedRouting(Routing):
     labels the coefficients stay as they are, 1/J at first.
 
     Since `b` is the same for all samples, each class has one parse tree and an
-    entropy of 0, which says nothing.
+    entropy of 0, which says nothing. `levels` and `mode` are as in `Routing`,
+    of coefficients clipped to [0, 1].
 
     Args:
         penalty: `"l1"` or `"l2"`. Defaults to `"l2"`.
@@ -40,9 +44,6 @@ class RegularizedRouting(Routing):
             `0.001`.
         rate: Float. Size of a step, `γ` of the paper, which does not give it.
             Defaults to `1e-4`.
-        levels: As in `Routing`, of coefficients clipped to [0, 1]. Defaults to
-            `None`.
-        mode: As in `Routing`. Defaults to `"midtread"`.
 
     Call arguments:
         coefficients: Tensor `[i, j]`; 1/J if it is not given, its first value.
@@ -60,25 +61,11 @@ class RegularizedRouting(Routing):
         "strength": NOT_NEGATIVE,
         "rate": NOT_NEGATIVE,
     }
-    penalty: str
-    strength: float
-    rate: float
-
-    def __init__(
-        self,
-        penalty: str = "l2",
-        strength: float = 0.001,
-        rate: float = 1e-4,
-        levels: int | None = None,
-        mode: str = "midtread",
-    ):
-        super().__init__(
-            penalty=penalty,
-            strength=strength,
-            rate=rate,
-            levels=levels,
-            mode=mode,
-        )
+    penalty: str = "l2"
+    strength: float = 0.001
+    rate: float = 1e-4
+    levels: int | None = None
+    mode: str = "midtread"
 
     def weights(
         self, children: int, parents: int, dim: int

@@ -3,6 +3,7 @@
 import abc
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
 import keras
@@ -18,33 +19,20 @@ _RENAMED = {"levels_mode": "mode"}
 
 
 class Routed(NamedTuple):
-    """The result of a routing, in float32, or float64 for such votes.
+    """The result of a routing, in float32, or float64 for such votes."""
 
-    Attributes:
-        poses: Parent poses `[b, j, d]`.
-        activations: Parent activations `[b, j]`, in [0, 1].
-        couplings: The couplings `[b, i, j]` from which the poses were made.
-    """
-
-    poses: Tensor
-    activations: Tensor
-    couplings: Tensor
+    poses: Tensor  # of parents, [b, j, d]
+    activations: Tensor  # of parents, [b, j], in [0, 1]
+    couplings: Tensor  # from which the poses were made, [b, i, j]
 
 
 class Weight(NamedTuple):
-    """A weight that a layer keeps for its routing.
-
-    Attributes:
-        shape: Its shape.
-        initializer: A `keras.initializers.Initializer` or its name.
-        trainable: Whether the optimiser moves it.
-        per_child: Whether its first axis is that of the children.
-    """
+    """A weight that a layer keeps for its routing."""
 
     shape: tuple[int, ...]
-    initializer: Any
+    initializer: Any  # or its name
     trainable: bool = True
-    per_child: bool = False
+    per_child: bool = False  # whether its first axis is that of the children
 
 
 class Kind(NamedTuple):
@@ -61,7 +49,7 @@ def whole(least: int) -> Kind:
     return Kind(must, lambda value: is_integer(value) and value >= least, int)
 
 
-def one_of(*names: str) -> Kind:
+def one_of(*names: Any) -> Kind:
     """Returns the kind of names."""
     return Kind(f"be one of {names}", lambda value: value in names)
 
@@ -73,29 +61,37 @@ NOT_NEGATIVE = Kind(
     "not be negative", lambda value: 0 <= value < math.inf, float
 )
 FINITE = Kind("be a finite number", math.isfinite, float)
+_KINDS = {
+    "iterations": whole(1),
+    "levels": whole(2),
+    "silent_parents": whole(0),
+    "gradient": one_of("last", "full"),
+    "mode": one_of("midtread", "midrise"),
+    "sharpness": ABOVE_0,
+}
 
 
 class Routing(abc.ABC):
     """Decides how much of each child's vote reaches each parent.
 
     A routing has settings but no weights: the layer owns the transformation and
-    the weights that `weights` lists. Subclasses implement `route`, give their
-    settings, `levels` and `mode` among them, to this constructor, and register
-    themselves under the package `tfcaps`.
+    the weights that `weights` lists. Subclasses are data classes
+    (`dataclass(eq=False)`) of their settings, `levels` and `mode` among them,
+    implement `route`, and register themselves under the package `tfcaps`.
 
-    Args:
-        **settings: The arguments of the subclass, kept as attributes. What they
-            have in common is checked here and means the same everywhere:
-            `iterations`, an int of at least 1; `gradient`, `"full"` to
-            differentiate through all iterations or `"last"` to take the
-            couplings for constants of the backward pass, with the same outputs;
-            `levels`, `None` or to how many levels the couplings of the last
-            iteration are rounded, without renormalisation or gradient, and
-            `mode`, what kind of levels, see `tfcaps.rem.quantize`; `sharpness`,
-            the factor of the agreements, above 0; `silent_parents`, how many
-            further parents, for which every child votes zero, compete for
-            children and are left out of all outputs (`tfcaps.rem.compact`
-            counts those that it removes).
+    Settings that several have mean the same everywhere:
+
+    - `iterations`: Int, at least 1.
+    - `gradient`: `"full"` to differentiate through all iterations, or `"last"`
+      to take the couplings for constants of the backward pass, with the same
+      outputs.
+    - `levels`: `None`, or to how many levels the couplings of the last
+      iteration are rounded, without renormalisation or gradient.
+    - `mode`: What kind of levels, see `tfcaps.rem.quantize`.
+    - `sharpness`: The factor of the agreements, above 0.
+    - `silent_parents`: How many further parents, for which every child votes
+      zero, compete for children and are left out of all outputs.
+      (`tfcaps.rem.compact` counts those that it removes.)
 
     Call arguments:
         votes: Tensor `[b, i, j, d]`, or `Votes`.
@@ -108,22 +104,11 @@ class Routing(abc.ABC):
         ValueError: If a setting is out of range.
     """
 
-    levels: int | None = None
-    mode = "midtread"
-    iterations: int
+    levels: int | None
+    mode: str
     gradient: str
-    sharpness: float
-    silent_parents: int
 
-    # What settings must be; those of a subclass are in `own_kinds`.
-    kinds: Mapping[str, Kind] = {
-        "iterations": whole(1),
-        "levels": whole(2),
-        "silent_parents": whole(0),
-        "gradient": one_of("last", "full"),
-        "mode": one_of("midtread", "midrise"),
-        "sharpness": ABOVE_0,
-    }
+    # What settings of a subclass alone must be.
     own_kinds: Mapping[str, Kind] = {}
 
     # Whether parents have activations of their own, not their poses' lengths.
@@ -144,16 +129,20 @@ class Routing(abc.ABC):
 
     def __init__(self, **settings: Any):
         self._settings = tuple(settings)
-        kinds = {**self.kinds, **self.own_kinds}
         for name, value in settings.items():
+            setattr(self, name, value)
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        kinds = {**_KINDS, **self.own_kinds}
+        for name, value in self.get_config().items():
             if name in kinds and not (name == "levels" and value is None):
                 if not kinds[name].holds(value):
                     raise ValueError(
                         f"`{name}` must {kinds[name].must}. Received: "
                         f"{name}={value!r}."
                     )
-                value = kinds[name].type(value)
-            setattr(self, name, value)
+                setattr(self, name, kinds[name].type(value))
 
     def __call__(
         self,
@@ -184,11 +173,7 @@ class Routing(abc.ABC):
 
     @property
     def differentiates_loop(self) -> bool:
-        """True if gradients go through a loop of iterations.
-
-        XLA can only compute them by computing the iterations twice, which is
-        done where votes are held (`vote_free` is not set).
-        """
+        """True if gradients go through a loop of iterations."""
         through = getattr(self, "gradient", "last") == "full"
         return through and getattr(self, "iterations", 1) > 1
 
@@ -196,9 +181,7 @@ class Routing(abc.ABC):
     def vote_passes(self) -> int:
         """The number of times that all votes are summed, compared or measured.
 
-        `tfcaps.rem.multiply_adds` counts a multiply-add for each component of
-        each vote in each pass. By default a sum in each iteration, and an
-        agreement between two.
+        By default a sum in each iteration, and an agreement between two.
         """
         return 2 * int(getattr(self, "iterations", 1)) - 1
 
@@ -221,13 +204,20 @@ class Routing(abc.ABC):
         }
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {name: getattr(self, name) for name in self._settings}
+        """Returns the settings."""
+        if not is_dataclass(self):
+            return {name: getattr(self, name) for name in self._settings}
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Routing":
         known = (item for item in config.items() if item[0] not in _GONE)
         return cls(**{_RENAMED.get(name, name): value for name, value in known})
+
+    def constant(self, tensor: Tensor) -> Tensor:
+        """Returns a constant of the backward pass for `gradient="last"`."""
+        is_last = self.gradient == "last"
+        return ops.stop_gradient(tensor) if is_last else tensor
 
     def rounded(self, couplings: Tensor) -> Tensor:
         """Returns couplings `[b, i, j]` at their levels, if there are any."""

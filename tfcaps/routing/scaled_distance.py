@@ -1,6 +1,7 @@
 """Scaled-distance-agreement routing of γ-CapsNet."""
 
 import math
+from dataclasses import dataclass
 
 import keras
 from keras import ops
@@ -19,6 +20,7 @@ _NEAR_DISTANCE = 0.5
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
+@dataclass(eq=False)
 class ScaledDistanceRouting(Routing):
     """Routes each child to the parents that are near its vote.
 
@@ -33,10 +35,10 @@ class ScaledDistanceRouting(Routing):
     The logits are replaced, not added up. `τ` is negative, and such that a
     parent at half the mean distance gets a share of 0.9 against all others at
     the mean distance. The public implementations take the mean over the whole
-    batch, so that a sample's couplings depend on its neighbours.
+    batch, so that a sample's couplings depend on its neighbours. What is not
+    listed is as in `Routing`.
 
     Args:
-        iterations: As in `Routing`. Defaults to `3`.
         distance_scale: Over what the mean distance is taken: the parents of one
             child (`"capsule"`), also the children (`"sample"`), also the batch
             (`"batch"`, the published code). In `ConvCaps` a sample is one
@@ -44,8 +46,6 @@ class ScaledDistanceRouting(Routing):
         gradient: As in `Routing`. By `"last"` networks hardly learn: a longer
             parent is farther from its children, which it then loses. Defaults
             to `"full"`, as the authors do.
-        levels: As in `Routing`. Defaults to `None`.
-        mode: As in `Routing`. Defaults to `"midtread"`.
 
     Call arguments:
         activations: Lengths `[b, i]` of the children; without them votes are
@@ -58,23 +58,11 @@ class ScaledDistanceRouting(Routing):
 
     vote_free = True
     own_kinds = {"distance_scale": one_of(*_SCALE_AXES)}
-    distance_scale: str
-
-    def __init__(
-        self,
-        iterations: int = 3,
-        distance_scale: str = "capsule",
-        gradient: str = "full",
-        levels: int | None = None,
-        mode: str = "midtread",
-    ):
-        super().__init__(
-            iterations=iterations,
-            distance_scale=distance_scale,
-            gradient=gradient,
-            levels=levels,
-            mode=mode,
-        )
+    iterations: int = 3
+    distance_scale: str = "capsule"
+    gradient: str = "full"
+    levels: int | None = None
+    mode: str = "midtread"
 
     @property
     def ignores_silent(self) -> bool:  # type: ignore[override]
@@ -107,13 +95,9 @@ class ScaledDistanceRouting(Routing):
             sums = votes.sum() / votes.num_parents
             is_full = self.gradient == "full"
             sums = repeat(replace_sums, sums, self.iterations - 2, is_full)
-            if self.gradient == "last":
-                sums = ops.stop_gradient(sums)
-            logits = logits_towards(sums)
+            logits = logits_towards(self.constant(sums))
         couplings = self.rounded(softmax(logits))
-        weights = couplings
-        if self.gradient == "last":
-            weights = ops.stop_gradient(couplings)
+        weights = self.constant(couplings)
         poses = squash(votes.weighted_sum(weights) + bias)
         return Routed(poses, length(poses), couplings)
 

@@ -1,9 +1,9 @@
 """Self-attention routing of Efficient-CapsNet."""
 
 import math
+from dataclasses import dataclass
 
 import keras
-from keras import ops
 
 from tfcaps.ops import Tensor, efficient_squash, length, softmax
 from tfcaps.routing.routing import Routed, Routing, Weight
@@ -11,6 +11,7 @@ from tfcaps.routing.votes import Votes
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
+@dataclass(eq=False)
 class SelfAttentionRouting(Routing):
     """Routes each child by how well its vote agrees with all others, once.
 
@@ -22,13 +23,11 @@ class SelfAttentionRouting(Routing):
 
     The sum over `k` is taken first, so the matrix of all pairs of children is
     never built. The couplings returned, and rounded where `levels` says so, are
-    `c`: the effective `c + β` are no shares and may be negative.
+    `c`: the effective `c + β` are no shares and may be negative. What is not
+    listed is as in `Routing`.
 
     Args:
         gradient: As in `Routing`. Defaults to `"full"`, as the authors do.
-        levels: As in `Routing`. Defaults to `None`.
-        mode: As in `Routing`. Defaults to `"midtread"`.
-        silent_parents: As in `Routing`. Defaults to `0`.
         sharpness: `λ`, as in `Routing`. Without it couplings of 0 and 1 need
             long votes, whose class capsules all have lengths near 1, so that
             clear trees cost accuracy. Defaults to `1.0`, the paper's.
@@ -42,22 +41,11 @@ class SelfAttentionRouting(Routing):
 
     vote_free = True
     ignores_silent = True
-
-    def __init__(
-        self,
-        gradient: str = "full",
-        levels: int | None = None,
-        mode: str = "midtread",
-        silent_parents: int = 0,
-        sharpness: float = 1.0,
-    ):
-        super().__init__(
-            gradient=gradient,
-            levels=levels,
-            mode=mode,
-            silent_parents=silent_parents,
-            sharpness=sharpness,
-        )
+    gradient: str = "full"
+    levels: int | None = None
+    mode: str = "midtread"
+    silent_parents: int = 0
+    sharpness: float = 1.0
 
     @property
     def vote_passes(self) -> int:
@@ -77,9 +65,7 @@ class SelfAttentionRouting(Routing):
         scale = self.sharpness / math.sqrt(everyone.shape[-1])
         agreements = scale * votes.agreement(everyone)
         couplings = self.rounded(softmax(agreements, self.silent_parents))
-        effective = couplings
-        if self.gradient == "last":
-            effective = ops.stop_gradient(couplings)
+        effective = self.constant(couplings)
         if bias is not None:
             if tuple(bias.shape) != tuple(couplings.shape[1:]):
                 raise ValueError(

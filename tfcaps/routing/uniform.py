@@ -1,5 +1,7 @@
 """Uniform routing: every child belongs equally to all parents."""
 
+from dataclasses import dataclass
+
 import keras
 
 from tfcaps.ops import Tensor, length, squash
@@ -8,17 +10,13 @@ from tfcaps.routing.votes import Votes
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
+@dataclass(eq=False)
 class UniformRouting(Routing):
     """Couples every child equally with all parents, whatever it votes.
 
     `v_j = squash(sum_i û_ij / J + β_j)`, which is dynamic routing with one
     iteration. It is what other routings are to be compared with; its parse
-    trees are all the same.
-
-    Args:
-        levels: As in `Routing`. Defaults to `None`.
-        mode: As in `Routing`. Defaults to `"midtread"`.
-        silent_parents: As in `Routing`. Defaults to `0`.
+    trees are all the same. Arguments are as in `Routing`.
 
     References:
         - Gu, Tresp, 2020, https://arxiv.org/abs/2003.06854
@@ -26,16 +24,9 @@ class UniformRouting(Routing):
 
     vote_free = True
     ignores_silent = True
-
-    def __init__(
-        self,
-        levels: int | None = None,
-        mode: str = "midtread",
-        silent_parents: int = 0,
-    ):
-        super().__init__(
-            levels=levels, mode=mode, silent_parents=silent_parents
-        )
+    levels: int | None = None
+    mode: str = "midtread"
+    silent_parents: int = 0
 
     def route(
         self, votes: Votes, activations: Tensor | None, bias: Tensor | None

@@ -9,17 +9,13 @@ from tfcaps.ops import Tensor, as_float32, length, softmax
 
 
 class Votes:
-    """The votes of children for parents, held as one float32 tensor.
+    """The votes `[b, i, j, d]` of children for parents, as a float32 tensor.
 
     Routings never index votes; they only call the methods below. So other forms
     can replace this one: `FactoredVotes`, which are never held in memory, and
     votes whose parents compete in another way, such as in the windows of
-    `ConvCaps`.
-
-    Args:
-        tensor: Votes `[b, i, j, d]`.
-        parents_first: Bool. The tensor is `[b, j, i, d]`, as it is kept.
-            Defaults to `False`.
+    `ConvCaps`. With `parents_first` the tensor is `[b, j, i, d]`, as it is
+    kept.
 
     Raises:
         ValueError: If the tensor has not four axes.
@@ -78,30 +74,17 @@ class Votes:
     def distances(self, poses: Tensor, lengths: Tensor) -> Tensor:
         """Returns the distance `[b, i, j]` of votes from poses `[b, j, d]`.
 
-        Args:
-            poses: Tensor `[b, j, d]`.
-            lengths: The result of `lengths`, computed once before a loop; a
-                form that does not hold the votes needs it.
+        A form that does not hold the votes needs their `lengths`.
         """
         del lengths
         return _by_parent(length(_deviations(self._by_parent, poses)))
 
     def weighted_squares(self, couplings: Tensor, poses: Tensor) -> Tensor:
-        """Contracts `(û_ijd - v_jd)^2` with couplings to `[b, j, d]`.
-
-        Args:
-            couplings: Tensor `[b, i, j]`.
-            poses: Tensor `[b, j, d]`.
-        """
+        """Contracts `(û_ijd - v_jd)^2` with couplings `[b, i, j]` over i."""
         return _weighted_squares(_by_parent(couplings), self._by_parent, poses)
 
     def squared_distances(self, poses: Tensor, scales: Tensor) -> Tensor:
-        """Contracts `(û_ijd - v_jd)^2` with scales to `[b, i, j]`.
-
-        Args:
-            poses: Tensor `[b, j, d]`.
-            scales: Tensor `[b, j, d]`, a weight of each component.
-        """
+        """Contracts `(û_ijd - v_jd)^2` with scales `[b, j, d]` over d."""
         return _by_parent(_squared_distances(self._by_parent, poses, scales))
 
     def scale(self, factors: Tensor) -> "Votes":

@@ -14,10 +14,7 @@ if find_spec("matplotlib") is None:
     )
 
 from tfcaps.viz.curves import curves, tradeoff
-from tfcaps.viz.dictionary import (
-    keys_per_class,
-    most_frequent_trees,
-)
+from tfcaps.viz.dictionary import keys_per_class
 from tfcaps.viz.drawing import Drawing
 from tfcaps.viz.named_tree import named_tree
 from tfcaps.viz.parse_tree import parse_tree
@@ -31,7 +28,6 @@ __all__ = [
     "Section",
     "curves",
     "keys_per_class",
-    "most_frequent_trees",
     "named_tree",
     "parse_tree",
     "picture_rows",

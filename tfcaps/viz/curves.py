@@ -6,20 +6,17 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullLocator, ScalarFormatter
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
 from tfcaps.viz.drawing import (
     Drawing,
     colour,
     figure,
-    from_zero,
     in_lines,
     in_rows,
     with_our_look,
 )
 from tfcaps.viz.letters import drawable
-
-Array = NDArray[np.float64]
 
 # Title of the panel and factor for the axis, by the field of a record.
 _PANELS = {
@@ -30,7 +27,6 @@ _PANELS = {
     "t_score": ("T-score", 1.0),
     "sparsity": ("sparsity (%)", 100.0),
 }
-_SIDE_BY_SIDE = 3  # panels of curves
 # What can stand below: label, factor and offset of the record's number.
 _AXES = {
     "sparsity": ("sparsity (%)", 100.0, 0.0),
@@ -58,14 +54,11 @@ def curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
     fields = [f for f in _PANELS if any(r.get(f) is not None for r in rows)]
     if not fields:
         raise ValueError(f"No record has one of {', '.join(_PANELS)}.")
-    page, panels = in_rows(
-        len(fields), 9.0, 0.2, 2.4, most=_SIDE_BY_SIDE, grid=True
-    )
+    page, panels, tiles = in_rows(len(fields), 9.0, 0.2, 2.4, most=3, grid=True)
     names = list(dict.fromkeys(row["model"] for row in rows))
     lines = {}
     for panel, field in zip(panels, fields, strict=True):
         title, factor = _PANELS[field]
-        values = []
         for index, name in enumerate(names):
             points = [
                 (row["epoch"] + 1, factor * row[field])
@@ -73,7 +66,6 @@ def curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
                 if row["model"] == name and row.get(field) is not None
             ]
             if points:
-                values += [value for _, value in points]
                 (lines[name],) = panel.plot(
                     *zip(*points, strict=True),
                     color=colour(index),
@@ -81,27 +73,19 @@ def curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
                     marker="." if len(points) < 3 else None,
                     label=drawable(name),
                 )
-        panel.set_title(title)
+        values = np.concatenate([line.get_ydata() for line in panel.lines])
+        _limit(panel, values, is_accuracy="accuracy" in field)
         panel.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
-        if "accuracy" in field:
-            _limit_accuracy(panel, min(values), max(values))
-        else:
-            from_zero(panel, max(values))
-        panel.set_xlabel("epoch")
+        panel.set(title=title, xlabel="epoch")
     handles = list(lines.values())
     page.legend(handles=handles, loc="outside upper right", ncols=3)
-    rows_of_panels = (
-        [[panel] for panel in panels[k : k + _SIDE_BY_SIDE]]
-        for k in range(0, len(panels), _SIDE_BY_SIDE)
-    )
-    page.cut([page.legends], *rows_of_panels)
+    page.cut([page.legends], *tiles)
     return page
 
 
 @with_our_look
 def tradeoff(
-    records: Iterable[Mapping[str, Any]],
-    x: str = "sparsity",
+    records: Iterable[Mapping[str, Any]], x: str = "sparsity"
 ) -> Drawing:
     """Draws entropy (red) and quantised accuracy (blue, dashed) in one panel.
 
@@ -129,7 +113,16 @@ def tradeoff(
         raise ValueError(
             f"`x` must be one of {tuple(_AXES)}. Received: x={x!r}."
         )
-    models = _points(records, x)
+    label, factor, offset = _AXES[x]
+    models: dict[str, Any] = {}
+    for row in records:
+        accuracy = row.get(
+            "accuracy_quantized", row.get("test_accuracy_quantized")
+        )
+        place, bits = row.get(x), row.get("entropy_bits")
+        if None not in (place, bits, accuracy):
+            point = factor * place + offset, bits, 100.0 * accuracy
+            models.setdefault(str(row.get("model", "")), []).append(point)
     if not models:
         raise ValueError(
             f"No record has {x!r}, 'entropy_bits' and 'accuracy_quantized' or "
@@ -137,10 +130,12 @@ def tradeoff(
         )
     width = 4.6 * len(models) + 0.6
     page, [panels] = figure(width, 3.6, 1, len(models), grid=True, sharey=True)
-    rights = [panel.twinx() for panel in panels]
-    _, bits, percent = np.concatenate([*models.values()], axis=1)
-    for panel, right, name in zip(panels, rights, models, strict=True):
-        places, *values = models[name]
+    pairs = [[panel, panel.twinx()] for panel in panels]
+    _, bits, percent = np.concatenate([*models.values()]).T
+    for (panel, right), name in zip(pairs, models, strict=True):
+        # Points of one x stay in the order in which they came.
+        points = sorted(models[name], key=lambda point: point[0])
+        places, *values = np.array(points, float).T
         panel.set_title(in_lines(name))
         for axes, tint, title, style, y in (
             (panel, _ENTROPY, "entropy (bits)", ".-", values[0]),
@@ -151,49 +146,29 @@ def tradeoff(
             axes.lines[0].set_label(title.split()[0])
             axes.tick_params(axis="y", colors=tint, labelleft=axes is panel)
             axes.set_ylabel(title, color=tint)
-        _label(panel, x, places)
-        _limit_accuracy(right, percent.min(), percent.max())
-    from_zero(panels[0], bits.max())
-    handles = [panels[0].lines[0], rights[0].lines[0]]
+        panel.set_xlabel(label)
+        if x == "levels":
+            panel.set_xscale("log")
+            panel.set_xticks(np.unique(places))
+            panel.xaxis.set_major_formatter(ScalarFormatter())
+            panel.xaxis.set_minor_locator(NullLocator())
+            panel.tick_params(axis="x", labelsize=8, rotation=45)
+        elif x == "epoch":
+            panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+        _limit(panel, bits)
+        _limit(right, percent, is_accuracy=True)
+    handles = [axes.lines[0] for axes in pairs[0]]
     page.legend(handles=handles, loc="outside upper right", ncols=2)
-    pairs = [[*pair] for pair in zip(panels, rights, strict=True)]
     page.cut([page.legends], pairs)
     return page
 
 
-def _limit_accuracy(panel: Axes, low: float, high: float) -> None:
-    """Leaves room along the lines, but none beyond 100 %."""
-    room = max(0.06 * (high - low), 0.5)
-    panel.set_ylim(max(low - room, 0.0), min(high + room, 100.0))
-
-
-def _points(records: Iterable[Mapping[str, Any]], x: str) -> dict[str, Array]:
-    """Returns `[3, n]` for each model: x, bits and percent, by x."""
-    _, factor, offset = _AXES[x]
-    rows: dict[str, list[Any]] = {}
-    for record in records:
-        accuracy = record.get(
-            "accuracy_quantized", record.get("test_accuracy_quantized")
-        )
-        values: Any = (record.get(x), record.get("entropy_bits"), accuracy)
-        if None not in values:
-            place = factor * values[0] + offset
-            point = (place, values[1], 100.0 * values[2])
-            rows.setdefault(str(record.get("model", "")), []).append(point)
-    # Points of one x stay in the order in which they came.
-    return {
-        name: np.array(sorted(points, key=lambda point: point[0]), float).T
-        for name, points in rows.items()
-    }
-
-
-def _label(panel: Axes, x: str, places: Array) -> None:
-    panel.set_xlabel(_AXES[x][0])
-    if x == "levels":
-        panel.set_xscale("log")
-        panel.set_xticks(np.unique(places))
-        panel.xaxis.set_major_formatter(ScalarFormatter())
-        panel.xaxis.set_minor_locator(NullLocator())
-        panel.tick_params(axis="x", labelsize=8, rotation=45)
-    elif x == "epoch":
-        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+def _limit(panel: Axes, values: ArrayLike, is_accuracy: bool = False) -> None:
+    """Leaves room along the lines, but no accuracy beyond 100 %."""
+    low, high = np.min(values), np.max(values)
+    if is_accuracy:
+        room = max(0.06 * (high - low), 0.5)
+        panel.set_ylim(max(low - room, 0.0), min(high + room, 100.0))
+    else:  # from 0
+        high = high if high > 0 else 1.0
+        panel.set_ylim(-0.04 * high, 1.06 * high)

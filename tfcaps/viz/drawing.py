@@ -147,27 +147,17 @@ def figure(
 
 
 def in_rows(
-    count: int,
-    width: float,
-    above: float,
-    high: float,
-    *,
-    most: int = 5,
-    **options: Any,
-) -> tuple[Drawing, list[Axes]]:
-    """Returns a drawing and so many panels, at most five in a row."""
+    count: int, width: float, above: float, high: float, most: int, **more: Any
+) -> tuple[Drawing, list[Axes], list[list[list[Axes]]]]:
+    """Returns a drawing, so many panels, and their rows, to be cut."""
     columns = min(count, most)
     rows = -(-count // columns)
-    page, panels = figure(width, above + high * rows, rows, columns, **options)
+    page, panels = figure(width, above + high * rows, rows, columns, **more)
     for panel in panels.ravel()[count:]:
-        panel.set_axis_off()
-    return page, list(panels.ravel()[:count])
-
-
-def from_zero(panel: Axes, most: float) -> None:
-    """Sets limits from 0 to the most, with room for lines along them."""
-    most = most if most > 0 else 1.0
-    panel.set_ylim(-0.04 * most, 1.06 * most)
+        panel.remove()
+    some = list(panels.ravel()[:count])
+    starts = range(0, count, columns)
+    return page, some, [[[p] for p in some[k : k + columns]] for k in starts]
 
 
 def draw_lines(
@@ -192,15 +182,10 @@ def draw_lines(
 
 
 def class_labels(
-    names: Sequence[str] | None,
-    count: int,
-    *,
-    word: str = "",
-    name: str = "class_names",
+    names: Sequence[str] | None, count: int, **more: str
 ) -> list[str]:
-    """Returns the names of classes as they are drawn, see `names_of`."""
-    labels = names_of(names, count, word=word, argument=name)
-    return [drawable(label) for label in labels]
+    """Returns names of classes or types as they are drawn, see `names_of`."""
+    return [drawable(label) for label in names_of(names, count, **more)]
 
 
 def in_lines(name: str) -> str:

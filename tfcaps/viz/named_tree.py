@@ -25,7 +25,7 @@ from tfcaps.viz.letters import drawable
 Array = NDArray[Any]
 
 # Most children that get a name or a line, and most types in the dictionary.
-_NAMED, _OUTSIDE, _LINES, _TYPES = 8, 4, 40, 12
+_NAMED, _OUTSIDE, _LINES, _TYPES = 8, 4, 40, 8
 # Letters of a line of the text above, and what lies beyond an image, in [0, 1].
 _WIDE, _BEYOND = 66, 0.88
 # Classes of which bars are drawn, and letters of their names.
@@ -74,7 +74,10 @@ def named_tree(
     lengths, predicted = explained.lengths[number], int(tree.predicted[0])
     classes = class_labels(explained.class_names, lengths.shape[1])
     types = class_labels(
-        explained.type_names, tree.num_types, word="type ", name="type_names"
+        explained.type_names,
+        tree.num_types,
+        word="type ",
+        argument="type_names",
     )
     plans, parts = explained.blueprints, _known(explained.parts)
     plan = None if plans is None else _known(plans[predicted])
@@ -87,26 +90,25 @@ def named_tree(
     if label is not None:
         is_right = label == predicted
         title += " (right)" if is_right else f" (WRONG: {classes[label]})"
-    texts = (
-        _parts_in_words(shown),
-        _length_in_words(tree, classes, plan is not None),
-    )
-    told = [line for text in texts for line in textwrap.wrap(text, _WIDE)[:3]]
     lines = textwrap.wrap(title, _WIDE - 18)[:2]
     style: Any = {"x": 0.02, "va": "top", "color": _DARK}
     head = above.text(
         y=0.95, s="\n".join(lines), size=13, weight="bold", **style
     )
+    sentences = (
+        _parts_in_words(shown),
+        _length_in_words(tree, classes, plan is not None),
+    )
+    told = [x for text in sentences for x in textwrap.wrap(text, _WIDE)[:3]]
     y = 0.91 - 0.16 * len(lines)
     under = above.text(y=y, s="\n".join(told), size=10.5, **style)
+    # What is not known is left out.
+    high = [1.3] * (plan is not None) + [1.0] * (parts is not None)
     left, right = middle.subfigures(1, 2, width_ratios=(6, 5))
     panel = left.subplots()
     panel.set_title(
         "1  What it found: the parse tree of this image", loc="left", **_HEAD
     )
-    place = None if plan is None else _class_place(shown, plan)
-    # What is not known is left out.
-    high = [1.3] * (plan is not None) + [1.0] * (parts is not None)
     if high:
         rows = right.subfigures(len(high), 1, squeeze=False, height_ratios=high)
     if plan is not None:
@@ -114,13 +116,12 @@ def named_tree(
         text = "2  What it looks for (read from its weights)"
         beside.set_title(text, loc="left", **_HEAD)
     if parts is not None:
-        used = shown.types[shown.leaves]
-        _draw_parts(rows[-1, 0], parts, types, used, len(high) + 1)
+        _draw_parts(rows[-1, 0], parts, shown, len(high) + 1)
     title, *shares = _draw_lengths(below, shown, lengths, classes, predicted)
     # Names stand where there is room, which the layout tells.
     page.draw_without_rendering()
     page.set_layout_engine("none")
-    _draw_image(panel, shown, place, classes[predicted])
+    _draw_image(panel, shown, plan, classes[predicted])
     if plan is not None:
         _draw_blueprint(beside, plan, types)
     panels = [left.bbox, right.bbox][: 1 + bool(high)]
@@ -138,7 +139,7 @@ class _Shown(NamedTuple):
 
     image: Array
     aspect: float
-    leaves: Array  # indices, the strongest first
+    leaves: Array  # the strongest first
     outside: Array
     places: Array  # x and y of all children
     types: Array
@@ -231,10 +232,11 @@ def _class_place(shown: _Shown, blueprint: Array) -> Array | None:
 
 
 def _draw_image(
-    panel: Axes, shown: _Shown, place: Array | None, name: str
+    panel: Axes, shown: _Shown, plan: Array | None, name: str
 ) -> None:
     """Draws the image and its tree."""
     show(panel, shown.image, shown.aspect)
+    place = None if plan is None else _class_place(shown, plan)
     end = np.array([shown.image.shape[1] / 2 - 0.5, -0.5])
     end = end if place is None else place
     at, few = shown.places, len(shown.leaves) <= _NAMED
@@ -296,27 +298,24 @@ def _draw_blueprint(
     add_labels(panel, at, [types[int(k)] for k in known], tints, np.zeros(2))
 
 
-def _draw_parts(
-    page: Any, parts: Array, types: Sequence[str], used: Array, number: int
-) -> None:
+def _draw_parts(page: Any, parts: Array, shown: _Shown, number: int) -> None:
     """Draws what types lie on, those of the tree first, in a frame each."""
     known = np.flatnonzero(np.isfinite(parts).any(axis=(1, 2, 3, 4)))
-    known = known[np.argsort(~np.isin(known, used), kind="stable")]
-    columns = 5 if number > 2 else 3  # beside a blueprint there is less room
-    shown = min(len(known), _TYPES // columns * columns)
-    more = f" ({shown} of {len(known):,})" * (len(known) > shown)
+    used = np.isin(known, shown.types[shown.leaves])
+    some = known[np.argsort(~used, kind="stable")][:_TYPES]
+    more = f" ({len(some)} of {len(known):,})" * (len(known) > len(some))
     head = f"{number}  Some of what its parts lie on{more}"
     page.suptitle(head, x=0.02, ha="left", **_HEAD)
     low, high = np.nanmin(parts), np.nanmax(parts)
-    columns = min(columns, shown)
-    rows = -(-shown // columns)
+    columns = min(_TYPES // 2, len(some))
+    rows = -(-len(some) // columns)
     panels = page.subplots(rows, columns, squeeze=False).ravel()
-    for panel, k in zip(panels, known[:shown], strict=False):
+    for panel, k in zip(panels, some, strict=False):
         windows = (parts[k] - low) / ((high - low) or 1.0)
         show(panel, picture(_mosaic(np.nan_to_num(windows, nan=_BEYOND))))
         panel.spines[:].set(color=colour(int(k)), linewidth=3)
-        panel.set_xlabel(_short(types[int(k)], 12), fontsize=10)
-    for panel in panels[shown:]:
+        panel.set_xlabel(_short(shown.names[k], 12), fontsize=10)
+    for panel in panels[len(some) :]:
         panel.remove()
 
 
@@ -374,6 +373,7 @@ def _draw_lengths(
 def _draw_bars(
     panel: Axes, lengths: Array, classes: Sequence[str], predicted: int
 ) -> None:
+    """Draws the longest classes, the predicted one in black."""
     order = np.argsort(-lengths, kind="stable")[:_CLASSES]
     tints = [_DARK if j == predicted else "#B0B0B0" for j in order]
     bars = panel.barh(range(len(order)), lengths[order], 0.3, color=tints)

@@ -7,37 +7,29 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
-from numpy.typing import NDArray
 
 from tfcaps.rem import ParseTree
 from tfcaps.viz.drawing import (
     Drawing,
     class_labels,
     draw_lines,
-    figure,
     in_lines,
-    picture,
-    show,
+    in_rows,
     with_our_look,
 )
-from tfcaps.viz.letters import drawable
-
-Array = NDArray[Any]
 
 # Capsules in a layer up to which those that are not reached are drawn too.
 _MANY = 64
 # Lines between two layers from which on they are drawn thinner.
 _FULL_INK = 100
 _COLUMNS = 5
-_SHARES = Normalize(0.0, 1.0)
-_COLORMAP = "YlOrRd"
+_LOOK: Any = {"cmap": "YlOrRd", "norm": Normalize(0.0, 1.0)}
 
 
 @with_our_look
 def parse_tree(
     trees: ParseTree | Mapping[str, ParseTree],
     *,
-    images: Sequence[Array] | Array | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Drawing:
     """Draws parse trees, the classes above and the first capsules below.
@@ -48,78 +40,35 @@ def parse_tree(
 
     Args:
         trees: A tree, or a mapping from titles to trees.
-        images: An image `[h, w, c]` for each tree, shown below it. Defaults to
-            `None`.
         class_names: Names of the classes. Defaults to their numbers.
 
     Returns:
         A figure with a panel for each tree.
-
-    Raises:
-        ValueError: If there is not one image for each tree.
     """
     if isinstance(trees, ParseTree):
         trees = {"": trees}
-    if images is not None and len(images) != len(trees):
-        raise ValueError(
-            "There must be one image for each tree. Received: "
-            f"{len(images)} images and {len(trees)} trees."
-        )
-    return draw_trees([*trees], [*trees.values()], images, class_names)
-
-
-def draw_trees(
-    titles: Sequence[str],
-    trees: Sequence[ParseTree],
-    images: Sequence[Array] | Array | None,
-    class_names: Sequence[str] | None,
-    colours: str = "activation",
-) -> Drawing:
-    """Draws trees with their titles; `colours` says what these stand for."""
-    columns = min(len(trees), _COLUMNS)
-    layers = max(len(tree.activations) for tree in trees)
-    heights = [0.6 + (0.6 if columns > 2 else 1.0) * max(layers - 1, 2)]
-    heights += [0.8] if images is not None else []
-    rows = -(-len(trees) // columns)
-    page, panels = figure(
-        10.0,
-        rows * sum(heights) + 0.3,
-        rows * len(heights),
-        columns,
-        height_ratios=heights * rows,
-    )
-    for panel in panels.ravel():
-        panel.set_axis_off()
-    above = panels[:: len(heights)]
-    for panel, title, tree in zip(above.ravel(), titles, trees, strict=False):
-        labels = class_labels(class_names, len(tree.activations[-1]))
-        _draw(panel, tree, labels, title)
+    layers = max(len(tree.activations) for tree in trees.values())
+    high = 0.6 + (0.6 if len(trees) > 2 else 1.0) * max(layers - 1, 2)
+    page, panels, rows = in_rows(len(trees), 10.0, 0.3, high, most=_COLUMNS)
+    for panel, (title, tree) in zip(panels, trees.items(), strict=True):
+        _draw(panel, tree, class_labels(class_names, len(tree.activations[-1])))
         # Below, as names of classes stand above.
         panel.set_title(in_lines(title), y=0.0, pad=0, va="top")
-    cells = [[[panel] for panel in row] for row in above]
-    if images is not None:
-        below = panels[1::2]
-        for panel, image in zip(below.ravel(), images, strict=False):
-            show(panel, picture(image))
-        for row, others in zip(cells, below, strict=True):
-            for cell, panel in zip(row, others, strict=True):
-                cell.append(panel)
     bar = page.colorbar(
-        ScalarMappable(_SHARES, _COLORMAP),
-        ax=panels.ravel().tolist(),
-        label=colours,
+        ScalarMappable(**_LOOK),
+        ax=page.axes,
+        label="activation",
         shrink=0.6,
         aspect=30,
         pad=0.01,
         panchor=False,  # panels stay in the middle
     )
-    page.cut(*cells, [[bar.ax]])
+    page.cut(*rows, [[bar.ax]])
     return page
 
 
-def _draw(
-    panel: Axes, tree: ParseTree, labels: Sequence[str], title: str
-) -> None:
+def _draw(panel: Axes, tree: ParseTree, labels: Sequence[str]) -> None:
+    panel.set_axis_off()
     places = [(np.arange(len(a)) + 0.5) / len(a) for a in tree.activations]
     top = len(places) - 1
     for layer, links in enumerate(tree.links):
@@ -140,28 +89,16 @@ def _draw(
         zip(tree.activations, tree.reached, strict=True)
     ):
         x, few = places[layer], len(activations) <= _MANY
-        y = np.full(len(x), float(layer))
         size = float(np.clip(900 / len(x), 6, 60))
         if few:
             pale: Any = {"c": "0.9", "edgecolors": "0.6", "linewidths": 0.4}
-            panel.scatter(
-                x[~reached], y[~reached], s=0.4 * size, zorder=2, **pale
-            )
-        panel.scatter(
-            x[reached],
-            y[reached],
-            s=size,
-            c=activations[reached],
-            cmap=_COLORMAP,
-            norm=_SHARES,
-            edgecolors="0.3",
-            linewidths=0.4 if few else 0.1,
-            zorder=3,
-        )
+            others = x[~reached]
+            panel.scatter(others, 0 * others + layer, s=0.4 * size, **pale)
+        x, look = x[reached], {**_LOOK, "linewidths": 0.4 if few else 0.1}
+        look |= {"c": activations[reached], "edgecolors": "0.3", "zorder": 3}
+        panel.scatter(x, 0 * x + layer, s=size, **look)
+    straight = len(tree.roots) == 1
     for j in tree.roots if len(tree.roots) <= _MANY else ():
-        straight = len(labels[j]) < 3 or len(tree.roots) == 1
-        if straight and drawable(title, empty="") == labels[j]:
-            continue  # it is said below
         panel.annotate(
             in_lines(labels[j]),
             (places[top][j], top),
@@ -170,7 +107,7 @@ def _draw(
             ha="center" if straight else "left",
             va="bottom",
             fontsize=8,
-            rotation=0 if straight else 40,
+            rotation=0 if straight or len(labels[j]) < 3 else 40,
         )
     panel.set_xlim(-0.05, 1.05)
     panel.set_ylim(-0.3, top + 0.3)

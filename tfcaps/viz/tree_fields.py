@@ -77,7 +77,7 @@ def tree_fields(
     names = class_labels(explained.class_names, trees.lengths.shape[1])
     kind = "child " if fields.grid[:2] == (1, 1) else "type "
     types = class_labels(
-        explained.type_names, trees.num_types, word=kind, name="type_names"
+        explained.type_names, trees.num_types, word=kind, argument="type_names"
     )
     # No wider than the largest tree, and than what is written below it.
     most = min(most, max(_FEWEST, int(trees.leaves.max(initial=0)) + 1))
@@ -232,23 +232,19 @@ def _sentence(count: int, fields: ReceptiveFields) -> str:
         in_tree = f"none of the {number:,} children is in the tree"
     (rows, columns), (high, wide) = fields.size, fields.image_shape
     down, across, _ = fields.grid
-    sees = f"each sees {rows}x{columns} of {high}x{wide} pixels"
-    if fields.unknown:
+    pixels = f"{rows}x{columns} of {high}x{wide} pixels"
+    if fields.is_local:
+        sees = f"each sees {pixels}"
+    elif fields.unknown:
         sees = (
-            f"each sees {rows}x{columns} of {high}x{wide} pixels at most, and "
-            "its place is not known, as nothing is of the layers "
-            f"{', '.join(fields.unknown)}"
+            f"each sees {pixels} at most, and its place is not known, as "
+            f"nothing is of the layers {', '.join(fields.unknown)}"
         )
-    elif not fields.is_local and min(down, across) > 1:
+    elif min(down, across) > 1:
         sees = (
-            f"each sees up to {rows}x{columns} of {high}x{wide} pixels, and is "
-            f"shown by its cell in a grid of {down}x{across}"
+            f"each sees up to {pixels}, and is shown by its cell in a grid of "
+            f"{down}x{across}"
         )
-    elif len(np.unique(fields.boxes, axis=0)) == 1:
-        sees = (
-            f"every child sees the same {rows}x{columns} of {high}x{wide} "
-            "pixels, so none stands for a part"
-        )
-    elif not fields.is_local:
-        sees = "there are children that see the whole image"
+    else:
+        sees = f"some see all {pixels}, so that none stands for a part"
     return f"{in_tree}; {sees}"

@@ -5,8 +5,9 @@ name of TensorFlow Datasets, a file ending in `.npz` with the arrays `x_train`,
 `y_train`, `x_test`, `y_test`, a folder with one folder of images for each
 class, and a CSV file of images and labels, see `own`.
 
-`--data-dir` is where TensorFlow Datasets are prepared, or where the original
-files of affNIST or Tiny ImageNet lie; the modules say which. A folder of the
+`--data-dir` is where TensorFlow Datasets are prepared, or where `<name>.npz`
+has one of them, for machines without TensorFlow; or where the original files of
+affNIST or Tiny ImageNet lie; the modules say which. A folder of the
 current directory comes before a name of TensorFlow Datasets.
 """
 
@@ -62,8 +63,11 @@ def load(
     elif name not in SOURCES and name and own.is_listed(path):
         data = own.load(path, resize, validation, skip_broken=skip_broken)
     else:
+        packed = Path(data_dir or "") / f"{name}.npz"
         if path.suffix == ".npz":
             data = own.npz(path)
+        elif data_dir and packed.is_file():
+            data = own.npz(packed)
         else:
             data = prepared.load(name, data_dir, resize)
         data = data.with_validation(validation)

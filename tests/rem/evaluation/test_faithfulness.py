@@ -18,7 +18,7 @@ from tests.refusals import refusals
 from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, Length, PrimaryMatrixCaps
-from tfcaps.rem.evaluation.faithfulness import chance
+from tfcaps.rem.evaluation.faithfulness import chance, tree_lengths
 from tfcaps.rem.evaluation.words import without_trees
 
 IMAGES = np.random.default_rng(3).random((20, 8, 8, 1), dtype=np.float32)
@@ -257,7 +257,7 @@ def test_lengths_with_and_without_trees_are_those_of_children_at_zero():
     model = draw_weights(tiny_capsnet(), 0, class_caps=9.0)
     images = np.random.default_rng(0).random((5, 8, 8, 1)).astype("float32")
     trees = rem.trees(model, images)
-    found = rem.tree_lengths(model, images, trees)
+    found = tree_lengths(model, images, trees)
     assert found.shape == (5, 3, 3)
     np.testing.assert_array_equal(found[:, 0], trees.lengths)
     shown = rem.capsule_outputs(model, couplings=False)(images)
@@ -270,7 +270,7 @@ def test_lengths_with_and_without_trees_are_those_of_children_at_zero():
         lengths = Length()(model.get_layer("class_caps")(poses))
         np.testing.assert_allclose(found[:, k], lengths, atol=1e-5)
     with pytest.raises(ValueError, match="5 trees"):
-        rem.tree_lengths(model, images[:2], trees)
+        tree_lengths(model, images[:2], trees)
 
 
 def test_of_a_network_whose_tree_is_everything():

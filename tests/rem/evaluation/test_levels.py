@@ -7,6 +7,7 @@ import pytest
 from tests.networks import outputs_of, sharpened, tiny_capsnet
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, Length
+from tfcaps.rem.evaluation import levels
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def _network():
 def test_the_curve_is_that_of_evaluate_at_each_number_of_levels(images):
     model = sharpened(_network())
     labels = np.arange(40) % 4
-    rows = rem.levels_curve(model, (images, labels), (2, 5, 11), batch_size=16)
+    rows = rem.levels_curve(model, (images, labels), (2, 5, 11))
     for row in rows:
         report = rem.evaluate(model, (images, labels), row["levels"])
         for name in ("accuracy", "accuracy_quantized", "entropy_bits"):
@@ -31,13 +32,15 @@ def test_the_curve_is_that_of_evaluate_at_each_number_of_levels(images):
     assert beside.levels == 3 and beside.by_levels == rows
 
 
-def _hits(model, images, labels, levels):
+def _hits(model, images, labels, number):
     """Returns how many images a network with rounded couplings has right."""
-    rounded = rem.quantize_couplings(model, levels)
+    rounded = rem.quantize_couplings(model, number)
     return np.sum(outputs_of(rounded, images).argmax(axis=-1) == labels)
 
 
-def test_each_layer_gets_the_lowest_levels_that_hold_the_accuracy(rng):
+def test_each_layer_gets_the_lowest_levels_that_hold_the_accuracy(
+    rng, monkeypatch
+):
     layers = ClassCaps(6, 4, name="hidden"), ClassCaps(4, 4, name="class_caps")
     model = keras.Sequential([keras.Input((12, 4)), *layers, Length()])
     for weight in model.weights:
@@ -45,7 +48,8 @@ def test_each_layer_gets_the_lowest_levels_that_hold_the_accuracy(rng):
     images = rng.normal(size=(40, 12, 4)).astype("float32")
     labels = outputs_of(model, images).argmax(axis=-1)
     numbers = 2, 3, 5, 11, 51, 201
-    chosen = rem.lowest_levels(model, (images, labels), numbers, tolerance=0.05)
+    monkeypatch.setattr(levels, "TOLERANCE", 0.05)
+    chosen = rem.lowest_levels(model, (images, labels), numbers)
     assert len(chosen) == len(layers)
     for place, number in enumerate(chosen):
         after = (None,) * (len(layers) - place - 1)
@@ -56,8 +60,6 @@ def test_each_layer_gets_the_lowest_levels_that_hold_the_accuracy(rng):
         holding = [n for n, hit in zip(numbers, hits, strict=True) if hit >= 38]
         assert number == holding[0]
     assert max(chosen) > 2  # else any rule would do
-    every = rem.lowest_levels(model, (images, labels), numbers, tolerance=1.0)
-    assert set(every) == {2}
 
 
 def test_where_no_number_holds_the_accuracy_it_is_said(images):
@@ -68,16 +70,14 @@ def test_where_no_number_holds_the_accuracy_it_is_said(images):
 
 
 @pytest.mark.parametrize(
-    ("candidates", "tolerance", "sentence"),
+    ("candidates", "sentence"),
     [
-        ((), 0.1, "must have a number of levels"),
-        ((2, 300), 0.1, r"in \[2, 256\]"),
-        ((1, 2), 0.1, r"in \[2, 256\].* Received: levels=1"),
-        ((2,), -0.1, r"`tolerance` must be in \[0, 1\]"),
-        ((2,), float("nan"), r"`tolerance` must be in \[0, 1\]"),
+        ((), "must have a number of levels"),
+        ((2, 300), r"in \[2, 256\]"),
+        ((1, 2), r"in \[2, 256\].* Received: levels=1"),
     ],
 )
-def test_wrong_choices_are_refused(images, candidates, tolerance, sentence):
+def test_wrong_choices_are_refused(images, candidates, sentence):
     data = images, np.arange(40) % 4
     with pytest.raises(ValueError, match=sentence):
-        rem.lowest_levels(_network(), data, candidates, tolerance=tolerance)
+        rem.lowest_levels(_network(), data, candidates)

@@ -229,7 +229,7 @@ def test_every_network_has_known_fields(name):
     model = SMALL_NETWORKS[name]()
     fields = rem.receptive_fields(model)
     assert not fields.unknown and (fields.boxes >= 0).all()
-    if name in ("backbone_capsnet", "multilayer_capsnet"):
+    if name in ("backbone_dr_capsnet", "multilayer_capsnet"):
         assert_seen_is_the_box(model)
         assert fields.is_local == (fields.grid[:2] != (1, 1))
 

@@ -18,7 +18,7 @@ from tests.tolerance import SUMS, assert_all_close
 from tfcaps import rem
 from tfcaps.layers import ClassCaps, Length
 from tfcaps.ops import quantize
-from tfcaps.rem.parse.parse_tree import parse_tree
+from tfcaps.rem.parse.parse_tree import traced_back
 
 IMAGES = np.random.default_rng(3).random((13, 8, 8, 1), dtype=np.float32)
 
@@ -73,6 +73,10 @@ def test_some_of_the_images_can_be_taken(found):
     strength = (found.towards * found.activations)[5]
     children = sorted(found.in_tree[5].nonzero()[0], key=lambda i: -strength[i])
     assert some.strongest(1).tolist() == children
+    active = np.array([[1.0, 0.11, *[0.1] * 6], [0.0] * 8])
+    some = dataclasses.replace(some, activations=active)
+    expected = [[True, True, *[False] * 6], [False] * 8]
+    np.testing.assert_array_equal(some.active, expected)
     np.testing.assert_array_equal(some.couplings, found.couplings[[2, 5]])
     np.testing.assert_array_equal(found[1:].leaves, found.leaves[1:])
 
@@ -134,45 +138,37 @@ def trees(images):
     return rem.trees(tiny_capsnet(), images[..., :1])
 
 
-@pytest.mark.parametrize("window", [1, 5, 11, None])
-def test_they_are_windows_around_leaves(images, trees, window):
-    found = rem.part_pictures(images, trees, window, count=3)
-    size = window or 3  # a third of the side
-    half = size // 2
+def test_they_are_windows_around_leaves(images, trees):
+    found = rem.part_pictures(images, trees)
     assert found.dtype == np.float32
-    assert found.shape == (2, 3, size, size, 2)
-    edges = [(0, 0), (size, size), (size, size), (0, 0)]
+    assert found.shape == (2, 4, 3, 3, 2)  # a third of the side
+    edges = [(0, 0), (3, 3), (3, 3), (0, 0)]
     padded = np.pad(images, edges, constant_values=np.nan)
     for kind, windows in enumerate(found):
         leaves = np.argwhere(trees.in_tree & (trees.types == kind))
         own = [
-            padded[n, y : y + size, x : x + size]
+            padded[n, y : y + 3, x : x + 3]
             for n, i in leaves
-            for y, x in [np.rint(trees.places[n, i]).astype(int) + size - half]
+            for y, x in [np.rint(trees.places[n, i]).astype(int) + 2]
         ]
         chosen = [
             next(k for k, w in enumerate(own) if np.array_equal(w, one, True))
             for one in windows
         ]
         # Of each image one, before an image gives two.
-        assert len({leaves[k][0] for k in chosen}) == 3
-    again = rem.part_pictures(images, trees, window, count=3)
+        assert len({leaves[k][0] for k in chosen}) == 4
+    again = rem.part_pictures(images, trees)
     np.testing.assert_array_equal(found, again)
 
 
 def test_a_type_in_no_tree_is_not_known(images, trees):
     only = trees.in_tree & (trees.types == 0)
-    some = dataclasses.replace(trees, in_tree=only)
-    found = rem.part_pictures(images, some, 1, count=50)
+    found = rem.part_pictures(images, dataclasses.replace(trees, in_tree=only))
     assert np.isnan(found[1]).all()
-    assert np.isfinite(found[0]).sum() == 2 * only.sum() < found[0].size
+    assert np.isfinite(found[0, :, 1, 1]).all()
 
 
 def test_mistakes_are_named(images, trees):
-    with pytest.raises(ValueError, match="`window` must be odd"):
-        rem.part_pictures(images, trees, 4)
-    with pytest.raises(ValueError, match="`count`"):
-        rem.part_pictures(images, trees, count=0)
     with pytest.raises(ValueError, match="one tree for each image"):
         rem.part_pictures(images[:2], trees)
     nowhere = dataclasses.replace(trees, places=np.full((6, 8, 2), np.nan))
@@ -183,7 +179,6 @@ def test_mistakes_are_named(images, trees):
 # Three leaves, two hidden capsules, two classes.
 BELOW = [[0.9, 0.1], [0.5, 0.5], [0.4, 0.6]]
 ABOVE = [[0.8, 0.2], [0.3, 0.7]]
-ACTIVATIONS = [[0.1, 0.2, 0.3], [0.4, 0.5], [0.6, 0.7]]
 
 
 @pytest.fixture(scope="module")
@@ -241,7 +236,8 @@ EVERY += [(1, i, j) for i in range(3) for j in range(2)]
 def test_classes_are_traced_back_to_leaves(couplings, roots, threshold, edges):
     sizes = [len(c) for c in couplings] + [len(couplings[-1][0])]
     activations = [np.ones(size) for size in sizes]
-    tree = parse_tree(activations, couplings, roots, threshold)
+    least = [threshold or 1 / len(c[0]) for c in couplings]
+    tree = traced_back(activations, couplings, roots, least)
     assert tree.edges == [(*e, couplings[e[0]][e[1]][e[2]]) for e in edges]
     assert tree.roots == tuple(sorted(roots))
     for layer, reached in enumerate(tree.reached[:-1]):
@@ -250,14 +246,10 @@ def test_classes_are_traced_back_to_leaves(couplings, roots, threshold, edges):
     assert {*np.flatnonzero(tree.reached[-1])} == {*roots}
 
 
-def test_shapes_that_do_not_fit_are_errors():
-    with pytest.raises(ValueError, match=r"couplings of shapes \[\(2, 2\)\]"):
-        parse_tree([[1, 1, 1], [1, 1]], [ABOVE], [0])
-    with pytest.raises(ValueError, match="couplings of shapes"):
-        parse_tree([[1, 1]], [], [0])
-    for roots in ([], [2], [-1]):
-        with pytest.raises(ValueError, match="classes from 0 to 1"):
-            parse_tree(ACTIVATIONS, [BELOW, ABOVE], roots)
+@pytest.mark.parametrize("roots", [[], [3], [-1]])
+def test_roots_that_are_no_classes_are_errors(found, roots):
+    with pytest.raises(ValueError, match="classes from 0 to 2"):
+        found.parse_tree(roots)
 
 
 def test_trees_of_several_images_are_those_of_their_means(deep):
@@ -266,10 +258,11 @@ def test_trees_of_several_images_are_those_of_their_means(deep):
     trees = rem.trees(deep, images, batch_size=4)
     own = np.argmax(deep(images), axis=-1) == trees.predicted[0]
     for some, roots in ((own, None), (own, [2]), (own | True, range(3))):
-        expected = parse_tree(
+        expected = traced_back(
             [a[some].mean(axis=0) for a in activations],
             [c[some].mean(axis=0) for c in couplings],
             [trees.predicted[0]] if roots is None else roots,
+            [1 / 3, 1 / 3],
         )
         assert_same(trees[some].parse_tree(roots), expected)
         assert expected.edges

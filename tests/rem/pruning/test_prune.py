@@ -7,7 +7,7 @@ import pytest
 from tests.refusals import assert_refused, refusals
 from tests.tolerance import assert_all_close
 from tfcaps import rem
-from tfcaps.rem.pruning.prune import PolynomialDecay, Prune
+from tfcaps.rem.pruning.prune import Prune
 
 X = np.random.default_rng(0).normal(size=(64, 6)).astype("float32")
 Y = (X[:, 0] > 0).astype(int)
@@ -55,7 +55,10 @@ def test_it_is_the_functions_beneath_it():
         == pytest.approx(0.7, abs=0.01)
     )
     by_hand = network()
-    schedule = PolynomialDecay(0.7, 4, 12)
+
+    def schedule(step):
+        return 4 <= step <= 12, 0.7 * (1 - (1 - (step - 4) / 8) ** 3)
+
     rem.prune_low_magnitude(by_hand, schedule, scope="global")
     by_hand.fit(X, Y, epochs=4, callbacks=[rem.UpdatePruningStep()], **SETTINGS)
     rem.strip_pruning(by_hand)

@@ -21,7 +21,7 @@ from tfcaps.rem.pruning.structured import UnitGroups
 # How many kinds of places each network has whose units may leave.
 SITES = {
     "affine_capsnet": 2,
-    "backbone_capsnet": 1,
+    "backbone_dr_capsnet": 1,
     "backbone_constellation_capsnet": 0,
     "backbone_parts_capsnet": 1,
     "constellation_capsnet": 1,
@@ -40,7 +40,7 @@ SITES = {
 # distance stay, so that less can leave than the half.
 SHARES = {
     "constellation_capsnet": 0.1,
-    "backbone_capsnet": 0.3,
+    "backbone_dr_capsnet": 0.3,
     "gamma_capsnet": 0.4,
 }
 

@@ -61,6 +61,13 @@ def test_npz_files_are_read(tmp_path):
     np.testing.assert_array_equal(data.train.labels, column[:, 0])
 
 
+def test_a_file_in_the_data_folder_is_taken_for_its_data_set(tmp_path):
+    np.savez(tmp_path / "mnist.npz", **arrays())
+    data = datasets.load("mnist", str(tmp_path), validation=0.0)
+    pixels = data.train.images.pixels
+    np.testing.assert_array_equal(pixels[..., 0], arrays()["x_train"])
+
+
 _FLOATS = np.random.default_rng(0).random((12, 6, 5))
 
 

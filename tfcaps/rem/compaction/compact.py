@@ -39,14 +39,12 @@ def compact(model: keras.Model) -> keras.Model:
 
     Returns:
         A `keras.Model` with the same name, inputs and outputs, and weights of
-        its own. Trees and couplings have the children that are left, and a
-        saliency map is a mean over their types. Of a model that
+        its own. Trees have the children that are left. Of a model that
         `add_couplings` made it is the network in it.
 
     Raises:
         ValueError: If the model is neither functional nor built, a weight is
-            not finite, or the model has its own `train_step` that the smaller
-            one would lose.
+            not finite, or as in `quantize_couplings`.
 
     Example:
 

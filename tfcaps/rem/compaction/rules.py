@@ -1,6 +1,5 @@
 """The units of layers of Keras; our own say theirs, see `LayerUnits`."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -48,7 +47,7 @@ def units_of(layer: Any, inputs: list[Shape], output: Shape) -> Any:
         return _reshape(shape, output)
     if kind is layers.Conv2D:
         known = layer.groups == 1 and layer.data_format == "channels_last"
-        if known and _is_elementwise(layer, shape):
+        if known and _is_elementwise(layer):
             kernel, *bias = channels_of(layer, 1)
             constant = ops.convert_to_tensor(layer.bias if bias else [0.0])
             return LayerUnits(
@@ -59,7 +58,7 @@ def units_of(layer: Any, inputs: list[Shape], output: Shape) -> Any:
                 value=ops.convert_to_numpy(layer.activation(constant)),
                 folds=constants_of(layer),
             )
-    if kind in _EACH and _EACH[kind](layer, shape):
+    if _treats_each(layer, shape):
         return _each(layer, shape, axis)
     return None
 
@@ -118,34 +117,20 @@ def any_at(used: Mask, axis: int) -> Mask:
     return np.asarray(used.any(axis=others))
 
 
-def _always(layer: Any, shape: Shape) -> bool:
-    return True
-
-
-def _is_elementwise(layer: Any, shape: Shape) -> bool:
+def _is_elementwise(layer: Any) -> bool:
     return getattr(layer.activation, "__name__", "") in _ELEMENTWISE
 
 
-def _is_of_channels(layer: Any, shape: Shape) -> bool:
-    if getattr(layer, "groups", -1) not in (-1, shape[-1]):
-        return False  # a group normalisation of several channels
-    return len(shape) == 4 and layer.axis in (-1, 3)
-
-
-def _pads_no_types(layer: Any, shape: Shape) -> bool:
-    is_map = tuple(layer.padding[-1]) == (0, 0)
-    return is_map and layer.data_format == "channels_last"
-
-
-# When layers treat each unit by itself.
-_EACH: dict[type, Callable[[Any, Shape], bool]] = {
-    layers.Activation: _is_elementwise,
-    layers.BatchNormalization: _is_of_channels,
-    layers.Dropout: _always,
-    layers.ELU: _always,
-    layers.GroupNormalization: _is_of_channels,
-    layers.Identity: _always,
-    layers.LeakyReLU: _always,
-    layers.ReLU: _always,
-    layers.ZeroPadding3D: _pads_no_types,
-}
+def _treats_each(layer: Any, shape: Shape) -> bool:
+    """Tells whether a layer treats each unit by itself."""
+    kind = type(layer)
+    if kind is layers.Activation:
+        return _is_elementwise(layer)
+    if kind in (layers.BatchNormalization, layers.GroupNormalization):
+        are_single = getattr(layer, "groups", -1) in (-1, shape[-1])
+        return are_single and len(shape) == 4 and layer.axis in (-1, 3)
+    if kind is layers.ZeroPadding3D:
+        is_map = tuple(layer.padding[-1]) == (0, 0)
+        return is_map and layer.data_format == "channels_last"
+    others = layers.Dropout, layers.ELU, layers.Identity, layers.LeakyReLU
+    return kind in (*others, layers.ReLU)

@@ -59,8 +59,10 @@ class UnitCall(NamedTuple):
         What the others are in every image becomes a part of biases.
         """
         layer = self.layer
-        if not isinstance(layer, keras.Layer):
-            return layer, []  # an operation without weights
+        if not isinstance(layer, keras.Layer) or (
+            self.units is None and not layer.variables
+        ):
+            return layer, []  # Keras refuses to make a `Lambda` again
         config = layer.get_config()
         arrays = {id(v): array_of(v) for v in layer.weights}
         if self.units is not None:
@@ -85,12 +87,8 @@ class UnitCall(NamedTuple):
 class Units:
     """The units of a functional model, numbered, and their groups.
 
-    With `frozen_stay` layers that are not trained keep their units.
-
-    Attributes:
-        calls: The calls, in the order in which they happen.
-        groups: Group of each unit; units of one group leave together.
-        pinned: Whether each group stays, whatever its weights.
+    Units of one of the `groups` leave together; those that are `pinned` stay,
+    and with `frozen_stay` those of layers that are not trained.
     """
 
     def __init__(self, model: keras.Model, frozen_stay: bool = False):

@@ -66,8 +66,8 @@ class Report(Result):
         levels: Levels of the last routed layer's couplings.
         levels_per_layer: Those of each layer that was rounded, by its name.
         mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`.
-        accuracy: Share of right predictions, couplings as they are.
-        accuracy_quantized: The same with quantised couplings.
+        accuracy, accuracy_quantized: Shares of right predictions, couplings as
+            they are, and quantised.
         nonuniform_share: Share of the keys' codes that differ from the code of
             the uniform coupling 1/J.
         strong_share: Share of the children that are in a sample's tree, with
@@ -75,30 +75,23 @@ class Report(Result):
         whole_share: Share of samples whose tree has every child.
         t_score: Mean T-score of the unquantised couplings, see `t_score`.
         zero_layers: Names of layers whose couplings all were rounded to 0.
-        sparsity: Share of zeros among transformations and kernels.
-        sparsity_paper: The same with the biases of these layers, see
-            `tfcaps.rem.sparsity`.
-        nonzero_parameters: Parameters that are not zero.
-        total_parameters: All parameters.
+        sparsity, sparsity_paper: `tfcaps.rem.sparsity` of two scopes.
+        nonzero_parameters, total_parameters: Numbers of parameters.
         majority_share: Accuracy of always naming the most frequent class.
         dictionary: The parse trees of each predicted class.
-        type_dictionary: Their keys of types, see `Trees.type_codes`, or `None`
-            where children have no positions.
+        type_dictionary: Their keys of types, see `Trees.type_codes`. It is
+            `None` where children have no positions, and so are the next three.
         offset_entropy_bits: The entropy of `Trees.offset_keys`, the mean over
-            classes, or `None` where children have no positions.
+            classes.
         slot_entropy_bits: That of `Trees.slots`, of the types in the tree.
-        grid: Rows, columns and types of the children, or `None` where they have
-            no positions.
+        grid: Rows, columns and types of the children.
         faithfulness: Whether the network uses its trees, if that was measured.
         named_parts: Whether the types of leaves name parts, if that was.
-        multiply_adds: Multiply-adds for one image, or `None` where the size of
-            images is not known.
-        t_score_voting: The T-score over the children that are active in some
-            image. The others, as of pruning, choose no parent.
-        voting_children: How many children these are.
+        multiply_adds: Those for one image, or `None` of images of any size.
+        t_score_voting: The T-score over the `voting_children`, those that are
+            active in some image. Others, as of pruning, choose no parent.
         tree_threshold: The coupling that a child in a tree exceeds.
-        by_levels: Accuracy and entropy at several numbers of levels, see
-            `levels_curve`, if these were measured.
+        by_levels: What `levels_curve` measures, if that was measured.
     """
 
     properties = ("learnt", "trivial", "empty", "verdict", "type_entropy_bits")
@@ -171,16 +164,16 @@ class Report(Result):
 
     @property
     def trivial(self) -> bool:
-        """Whether the trees say no more than the class.
-
-        The couplings are uniform but for noise, or all zero, or most trees have
-        every child.
-        """
+        """Whether the trees say no more than the class."""
         return bool(self.trivial_reason)
 
     @property
     def trivial_reason(self) -> str:
-        """Why: `"zero"`, `"uniform"`, `"whole"`, or `""` if they are not."""
+        """Why the trees say no more than the class, or `""`.
+
+        All couplings are rounded to `"zero"`, or are `"uniform"` but for noise,
+        or most trees are `"whole"`, with every child.
+        """
         # Children without a vote choose no parent, however clear the others.
         clear = self.t_score_voting
         clear = self.t_score if clear is None else clear
@@ -310,11 +303,9 @@ class Evaluator:
     """`evaluate` for repeated use on one model, compiled once.
 
     Args:
-        model: As in `evaluate`. Its weights may change between runs.
-        levels: As in `evaluate`.
-        mode: As in `evaluate`.
-        curve: Numbers of levels for `Report.by_levels`, as `levels_curve` takes
-            them. Defaults to none.
+        model, levels, mode: As in `evaluate`. Weights may change between runs.
+        curve: The `levels` of `levels_curve`, for `Report.by_levels`. Defaults
+            to none.
     """
 
     def __init__(
@@ -404,6 +395,7 @@ class Evaluator:
             by_offset = float(np.mean(bits))
             by_slot = float(np.mean(slots.entropy_bits))
         votes, t_scores = sums["votes"] > 0, sums["t_scores"] / known
+        coupled = dict(zip(self._plain.layers, sums["coupled"], strict=True))
         return Report(
             levels=self.levels,
             levels_per_layer=self.levels_per_layer,
@@ -418,10 +410,8 @@ class Evaluator:
             voting_children=int(np.sum(votes)),
             zero_layers=[
                 name
-                for name, coupled in zip(
-                    self._plain.layers, sums["coupled"], strict=True
-                )
-                if not coupled and name in self.levels_per_layer
+                for name in self.levels_per_layer
+                if not coupled.get(name, True)
             ],
             majority_share=int(sums["of_class"].max()) / known,
             dictionary=dictionaries[0],

@@ -56,13 +56,11 @@ LEAST_CHANCE = 0.1
 class Faithfulness(Result):
     """The result of `tfcaps.rem.faithfulness`: prints, and saves as JSON.
 
-    Measures are shares in [0, 1] if nothing else is said. A dict with the keys
-    `"zero"` and `"mean"` has a measure for each replacement of silenced
-    children: pose and activation 0, or their means over the images.
-
-    A measure `..._random` is the same without as many random children, out of
-    those that pruning has left an influence; `..._active` without as many
-    active children that are not in the tree, drawn at random, or all of them
+    Measures are shares in [0, 1]. A dict has one for each replacement of
+    silenced children: `"zero"`, pose and activation 0, or `"mean"`, their means
+    over the images. A measure `..._random` is the same without as many random
+    children, out of those that pruning has left an influence; `..._active`
+    without as many active children that are not in the tree, or all of them
     where there are fewer, see `Trees.active`.
 
     Attributes:
@@ -73,13 +71,11 @@ class Faithfulness(Result):
             that are named j.
         shorter: Share of images whose class is less than half as long when the
             tree is silenced, whether the answer changes or not.
-        necessity: Share of images of either kind. Mostly the latter: see
-            `answer_changes` for whether the tree decides.
+        necessity: Share of images of either kind, mostly of the latter.
         sufficiency: Share of images that keep their answer when all but the
             tree is silenced.
-        sufficiency_random: The same with as many random children.
-        sufficiency_longest: The same with as many children as the tree has, the
-            most active ones, whatever they are coupled with.
+        sufficiency_random, sufficiency_longest: The same with as many random
+            children, and with as many of the most active ones.
         size: Mean share of the children that are in the tree.
         empty_trees: Share of images whose tree has no child.
         class_share: Share of the variance over images of the couplings with the
@@ -123,12 +119,10 @@ class Faithfulness(Result):
 
     @property
     def empty(self) -> bool | None:
-        """Whether the network does without its trees.
+        """Whether the network does without its trees, see `doubt`.
 
-        Without them less than half as many answers change as by chance; or, at
-        mean poses, the necessity is below a half; or it is hardly more than
-        without as many random children or other active ones. `None` where
-        nearly all images have the same answer, so that it hardly could change.
+        `None` where nearly all images have the same answer, so that it hardly
+        could change.
         """
         if self.answer_changes_chance < LEAST_CHANCE:
             return None
@@ -138,7 +132,9 @@ class Faithfulness(Result):
     def doubt(self) -> tuple[str, str] | None:
         """Why the trees are not used: a replacement, and what counts as much.
 
-        The latter is `""` where most answers stay. `None` if they are used.
+        The latter is `""` where less than half as many answers change as by
+        chance, or at mean poses the necessity is below a half; else the other
+        children without which it is hardly less. `None` if they are used.
         """
         for name, (_, share, least) in self.judged.items():
             if share < least:
@@ -203,8 +199,8 @@ def faithfulness(
 
     The four shifts, whose border pixels are repeated, are those of at most 256
     images; random and active children are silenced in at most 400. The images
-    stay in memory, and so do the inputs of the routed layers, `4 * i * k` bytes
-    for each image. All that is random is drawn the same in each call.
+    and the inputs of the routed layers stay in memory. All that is random is
+    drawn the same in each call.
 
     Args:
         model: As in `trees`.
@@ -221,8 +217,7 @@ def faithfulness(
         verbose: 0 or 1. Show progress bars. Defaults to `0`.
 
     Raises:
-        ValueError: As in `trees`, if a number is below 1, or there is not one
-            tree for each image.
+        ValueError: As in `trees`, or if an argument does not fit.
 
     References:
         - DeYoung et al., 2020, https://arxiv.org/abs/1911.03429 (sufficiency,
@@ -293,10 +288,9 @@ def tree_stability(
     inside: Array,
     batch_size: int = 256,
 ) -> float:
-    """Returns how like trees are to those of images shifted by a pixel.
+    """Returns the mean Jaccard index of trees and those of shifted images.
 
-    It is the mean Jaccard index over four shifts. Children of the images
-    `[n, h, w, c]` that are `inside` their trees are bool `[n, i]`.
+    Four shifts are by a pixel. Children `inside` the trees are bool `[n, i]`.
     """
     rows, columns = images.shape[1:3]
     padded = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)), "edge")
@@ -312,31 +306,18 @@ def tree_stability(
 def tree_lengths(
     model: keras.Model, images: ArrayLike, trees: Trees
 ) -> NDArray[np.float32]:
-    """Returns the lengths of all classes when parts of a network are silenced.
+    """Returns the lengths of all classes, `[n, 3, j]`.
 
-    Children that are silenced have pose and activation 0.
-
-    Args:
-        model: As in `trees`.
-        images: Its input `[n, ...]`.
-        trees: What `tfcaps.rem.trees` returns for them.
-
-    Returns:
-        Array `[n, 3, j]`, float32: the lengths as they are, those with the tree
-        silenced, and those with all but the tree silenced.
-
-    Raises:
-        ValueError: If there is not one tree for each image, or as in `trees`.
+    They are those as they are, with the tree silenced, and with all else
+    silenced, at pose and activation 0.
     """
     images, every = trees.match(images), np.arange(len(trees))
     silencer = Silencer(model)
     silencer.take(images)
-    lengths = [
-        trees.lengths,
-        silencer.lengths(every, trees.in_tree),
-        silencer.lengths(every, ~trees.in_tree),
-    ]
-    return np.stack(lengths, axis=1)
+    alone = (
+        silencer.lengths(every, x) for x in (trees.in_tree, ~trees.in_tree)
+    )
+    return np.stack([trees.lengths, *alone], axis=1)
 
 
 def _evenly(count: int, most: int) -> Array:

@@ -25,7 +25,6 @@ def levels_curve(
     levels: Sequence[Levels] = CURVE,
     *,
     mode: str = "midtread",
-    batch_size: int = 256,
     verbose: int = 0,
 ) -> list[dict[str, Any]]:
     """Measures accuracy and entropy at several numbers of levels.
@@ -39,7 +38,6 @@ def levels_curve(
         levels: Numbers of levels, each as in `evaluate`. Defaults to those of
             the paper's figure 7 and of its released code.
         mode: As in `evaluate`.
-        batch_size: As in `evaluate`.
         verbose: As in `evaluate`.
 
     Returns:
@@ -57,8 +55,7 @@ def levels_curve(
     if levels and None not in np.ravel(np.array(levels[0], object)):
         first = levels[0]  # no network of its own
     evaluator = Evaluator(model, first, mode=mode, curve=levels)
-    report = evaluator.run(dataset, batch_size=batch_size, verbose=verbose)
-    return report.by_levels or []
+    return evaluator.run(dataset, verbose=verbose).by_levels or []
 
 
 def lowest_levels(
@@ -66,16 +63,14 @@ def lowest_levels(
     dataset: Any,
     candidates: Sequence[int] = CANDIDATES,
     *,
-    tolerance: float = TOLERANCE,
     mode: str = "midtread",
-    batch_size: int = 256,
     verbose: int = 0,
 ) -> tuple[int, ...]:
     """Chooses the lowest levels at which the accuracy does not deteriorate.
 
     The layers are taken from input to output. Each gets the lowest number at
-    which the network is as accurate as without any rounding, but for
-    `tolerance`; the layers before it are rounded as already chosen, those after
+    which the network is as accurate as without any rounding, but for 0.1 % of
+    the images; the layers before it are rounded as already chosen, those after
     it are not rounded.
 
     Args:
@@ -84,10 +79,7 @@ def lowest_levels(
             the entropy is reported.
         candidates: Ints in [2, 256]. Defaults to
             `(2, 3, 5, 6, 11, 21, 51, 129)`.
-        tolerance: Float in [0, 1]. The share of the images by which the
-            accuracy may fall. Defaults to `0.001`.
         mode: As in `evaluate`.
-        batch_size: As in `evaluate`.
         verbose: As in `evaluate`.
 
     Returns:
@@ -96,17 +88,12 @@ def lowest_levels(
         the accuracy, that of the highest accuracy, with a warning.
 
     Raises:
-        ValueError: As `evaluate` does, or if `tolerance` is out of range or
-            there is no candidate.
+        ValueError: As `evaluate` does, or if there is no candidate.
 
     References:
         - "Capsule Networks Do Not Need to Model Everything", section 3.1.2 and
           appendix B.3
     """
-    if not 0.0 <= tolerance <= 1.0:
-        raise ValueError(
-            f"`tolerance` must be in [0, 1]. Received: tolerance={tolerance}."
-        )
     numbers = sorted(set(candidates))
     if not numbers:
         raise ValueError("`candidates` must have a number of levels.")
@@ -114,30 +101,18 @@ def lowest_levels(
     chosen: list[int] = []
     for place, name in enumerate(layers):
         after = [None] * (len(layers) - place - 1)
-        rows = levels_curve(
-            model,
-            dataset,
-            [(*chosen, number, *after) for number in numbers],
-            mode=mode,
-            batch_size=batch_size,
-            verbose=verbose,
-        )
-        accuracies = [row["accuracy_quantized"] for row in rows]
+        levels = [(*chosen, number, *after) for number in numbers]
+        rows = levels_curve(model, dataset, levels, mode=mode, verbose=verbose)
+        accuracies = np.array([row["accuracy_quantized"] for row in rows])
         # The same sum in another order must not decide.
-        least = rows[0]["accuracy"] - tolerance - 1e-9
-        if max(accuracies) < least:
+        least = rows[0]["accuracy"] - TOLERANCE - 1e-9
+        if accuracies.max() < least:
             warnings.warn(
                 f"No number of levels of {name!r} out of {numbers} holds the "
                 f"accuracy of {rows[0]['accuracy']:.2%} within "
-                f"{tolerance:.2%}. The most accurate one is taken.",
+                f"{TOLERANCE:.2%}. The most accurate one is taken.",
                 stacklevel=2,
             )
-            least = max(accuracies)
-        chosen.append(
-            next(
-                number
-                for number, accuracy in zip(numbers, accuracies, strict=True)
-                if accuracy >= least
-            )
-        )
+            least = accuracies.max()
+        chosen.append(numbers[int(np.argmax(accuracies >= least))])
     return tuple(chosen)

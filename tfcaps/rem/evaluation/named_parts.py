@@ -79,15 +79,15 @@ class NamedParts(Result):
 
     Attributes:
         leaves: Mean number of leaves of a tree.
-        types: How many types of children there are.
-        types_used: How many have more than 1 % of the leaves.
-        top_type: The most frequent type of the leaves, or `None` without any.
-        top_type_share: Share of the leaves that are of it.
+        types, types_used: How many types of children there are, and how many
+            have more than 1 % of the leaves.
+        top_type, top_type_share: The most frequent type of the leaves, `None`
+            without any, and its share of them.
         slot_bits: Mean over predicted classes of the entropy in bits of
             `Trees.slots`, the set of types in a tree.
         found_once: Share of the objects' parts that exactly one leaf finds.
-        own: Share of the leaves on the object's own parts.
-        loose: Share on loose parts, which belong to no object.
+        own, loose: Shares of the leaves on the object's own parts, and on loose
+            ones, which belong to no object.
         perfect: Share of images with as many leaves as parts and exactly one on
             each.
         information: Normalised mutual information (NMI) of a leaf's type and
@@ -136,8 +136,7 @@ class NamedParts(Result):
         """Whether the trees name parts, or `None` where that is not known.
 
         They do if at least 80 % of the parts have exactly one leaf and the NMI
-        is at least 0.8. Trees with more than 95 % of their leaves of one type
-        name none, whatever parts there are.
+        is at least 0.8; never with more than 95 % of the leaves of one type.
         """
         known = None not in (self.found_once, self.information)
         return False if self.failures else known or None
@@ -252,14 +251,7 @@ def part_stability(
     """Returns the share of images whose found parts stay the same under noise.
 
     A part is found as in `named_parts`. The noise of each pixel is normal, of a
-    deviation of 0.2 in units of the images, and cut off at 0.25.
-
-    Args:
-        model: As in `trees`.
-        images: Its input `[n, h, w, c]`.
-        trees: What `tfcaps.rem.trees` returns for them.
-        masks: As in `named_parts`.
-        batch_size: Int. Most images in a batch. Defaults to `256`.
+    deviation of 0.2 in units of the images `[n, h, w, c]`, and cut off at 0.25.
 
     References:
         - Huang et al., 2022, https://arxiv.org/abs/2212.05946 (stability)
@@ -328,10 +320,8 @@ def _kinds(
 def _on_parts(trees: Trees, masks: PartMasks) -> tuple[Array, Array, Array]:
     """Looks up the parts that leaves find, and on which they lie.
 
-    Returns:
-        Which parts an image has, `[n, parts]`, the object's before the loose
-        ones; how many leaves find each; and the part under each leaf, `[l]`, in
-        the order of `np.nonzero(trees.in_tree)`, or -1.
+    Returns which parts there are, `[n, parts]`, the object's first; how many
+    leaves find each; and the part under each leaf `[l]`, image by image, or -1.
     """
     parts, own = check_parts(trees, masks), np.shape(masks.parts)[1]
     centres = centres_of(parts)
@@ -358,11 +348,7 @@ def _on_parts(trees: Trees, masks: PartMasks) -> tuple[Array, Array, Array]:
 
 
 def check_parts(trees: Trees, masks: PartMasks) -> Array:
-    """Returns masks or centres of parts, the object's before the loose ones.
-
-    Raises:
-        ValueError: If they do not fit the trees.
-    """
+    """Returns masks or centres of parts, the object's before the loose ones."""
     if not trees.has_places:
         raise ValueError(
             "Leaves lie on parts only where children have positions, "
@@ -417,9 +403,6 @@ def mutual_information(table: ArrayLike) -> float:
 
     That is the mutual information over the mean of both entropies, as in
     scikit-learn; 1 where neither rows nor columns of the table differ.
-
-    References:
-        - Strehl, Ghosh, 2002, "Cluster ensembles"
     """
     table = np.asarray(table, np.float64)
     rows, columns = entropy(table.sum(axis=1)), entropy(table.sum(axis=0))
@@ -430,13 +413,9 @@ def mutual_information(table: ArrayLike) -> float:
 
 
 def rand_index(table: ArrayLike) -> float:
-    """Returns the adjusted Rand index of rows and columns.
+    """Returns the adjusted Rand index of rows and columns, 1 of the same.
 
-    That is by how much more pairs are together in both than by chance; 1 where
-    rows and columns are the same.
-
-    References:
-        - Hubert, Arabie, 1985, "Comparing partitions"
+    That is by how much more pairs are together in both than by chance.
     """
     table = np.asarray(table, np.float64)
 

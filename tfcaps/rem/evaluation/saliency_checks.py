@@ -48,15 +48,8 @@ class SaliencyChecks(Result):
 def saliency_checks(model: keras.Model, images: Array) -> SaliencyChecks | None:
     """Compares saliency maps with those of other weights and images.
 
-    What is compared is drawn by `tfcaps.rem.explanation`. A frozen backbone
-    keeps its weights, and so does a layer that has no config.
-
-    Args:
-        model: As in `trees`.
-        images: Its input `[n, h, w, c]`.
-
-    Returns:
-        `None` of a network without such maps, or of fewer than two images.
+    Returns `None` of a network without such maps, or of fewer than two images
+    `[n, h, w, c]`.
 
     References:
         - Adebayo et al., 2018, https://arxiv.org/abs/1810.03292

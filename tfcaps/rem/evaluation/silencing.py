@@ -24,11 +24,7 @@ _EAGER_STEPS = 4
 
 
 class Silencer:
-    """Runs a network once up to the children, and routes these repeatedly.
-
-    Attributes:
-        model: The network from images to lengths.
-    """
+    """Runs a network once up to the children, and routes these repeatedly."""
 
     def __init__(self, model: keras.Model):
         routed_layers(model)  # their absence is the clearer error
@@ -73,16 +69,9 @@ class Silencer:
         at_mean: bool = False,
         bar: Any = None,
     ) -> Array:
-        """Returns the lengths of images without some of their children.
+        """Returns the lengths `[b, j]` of images `rows` without some children.
 
-        Args:
-            rows: Which of the images, `[b]`.
-            silenced: Which children, bool `[b, i]`.
-            at_mean: Bool. They get their means over the images, and not 0.
-            bar: Shows the progress. Defaults to `None`.
-
-        Returns:
-            Array `[b, j]`, float32.
+        These, bool `[b, i]`, get 0, or their means over the images.
         """
         found = [np.zeros((0, self._lengths.output.shape[-1]), "float32")]
         for part in parts_of(len(rows), self._rows):

@@ -41,8 +41,7 @@ def layer_levels(
 ) -> dict[str, int]:
     """Returns the levels of each layer that rounds its couplings, by its name.
 
-    `routed` are the routed layers of a model, `most` is the highest number.
-    Without a highest one, a layer whose number is `None` does not round.
+    Without a highest number, `most`, a layer whose number is `None` does not.
     """
     names = [r.name for r in routed if getattr(r, "quantizable", True)]
     is_one = isinstance(levels, str) or not isinstance(levels, Sequence)
@@ -83,8 +82,7 @@ def quantize_couplings(
     """Returns a copy of a model whose couplings take `levels` values.
 
     Routed layers round the couplings of their last iteration, see
-    `tfcaps.rem.quantize`. Weights are copied; later changes of one model do not
-    reach the other.
+    `tfcaps.rem.quantize`. Weights are copied.
 
     Args:
         model: A functional or sequential model with at least one routed layer.
@@ -100,9 +98,8 @@ def quantize_couplings(
         `add_couplings` adds.
 
     Raises:
-        ValueError: If the model has no routed layer, an argument is out of
-            range or does not fit the layers, or the model has its own
-            `train_step` that the copy would lose.
+        ValueError: If the model has no routed layer, an argument does not fit,
+            or the model has its own `train_step` that the copy would lose.
     """
     keep_pruned(model)
     model = without_couplings(model)
@@ -191,16 +188,16 @@ def add_couplings(
             f"model that ends in a {type(last).__name__}."
         )
     copy, shown = _with_last_shown(model, counterfactual=counterfactual)
-    to_train_on = {name: shown[name] for name in TO_TRAIN_ON if name in shown}
-    if ramp_steps:
-        to_train_on = {
-            name: GradientRamp(ramp_steps, dtype="float32")(tensor)
-            for name, tensor in to_train_on.items()
-        }
     outputs = copy.output
     if not isinstance(outputs, dict):
         outputs = {"lengths": pick_tensor(outputs, "lengths")}
-    return of_same_kind(given, copy.input, {**outputs, **to_train_on})
+    outputs = {**outputs}
+    for name in TO_TRAIN_ON[: 1 + counterfactual]:
+        outputs[name] = shown[name]
+        if ramp_steps:
+            ramp = GradientRamp(ramp_steps, dtype="float32")
+            outputs[name] = ramp(shown[name])
+    return of_same_kind(given, copy.input, outputs)
 
 
 def shown_outputs(
@@ -249,18 +246,14 @@ def _with_last_shown(
         shown["poses"] = keras.tree.flatten(outputs)[0]
         return outputs
 
-    copy = clone_with_call(model, call)
-    names = [n for n in ("poses", *TO_TRAIN_ON) if n in shown]
-    return copy, {name: shown[name] for name in names}
+    return clone_with_call(model, call), shown
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
 class GradientRamp(keras.layers.Layer):
-    """Passes on its inputs, and a growing share of their gradient.
+    """Passes on its inputs, and a share of their gradient that grows to 1.
 
-    The share is the number of training steps so far over `ramp_steps`, at most
-    1, so a loss behind the layer gains weight slowly. The step count is a
-    weight of the layer: it is saved with back-ups and works on every backend.
+    Steps are counted by a weight, which back-ups have, on every backend.
     """
 
     def __init__(self, ramp_steps: int, **kwargs: Any):
@@ -311,20 +304,10 @@ class WithCouplings(keras.layers.Layer):
     Keras 3.15 builds no functional model in which a layer that returned one
     output before returns two, so a layer of its own makes the second call.
 
-    Args:
-        layer: A routed layer.
-        counterfactual: Bool. Return one more output, the last one, which
-            `tfcaps.losses.CounterfactualLoss` takes: `[b, 3, j]`, the lengths
-            of all parents without the tree of the longest one, or with that
-            tree alone, for which the layer routes again (third row), and which
-            of the two it was: the longest parent as a one-hot row, times the
-            number of images that this one stands for, in the first row or in
-            the second. Only the first half of a batch is routed again, in turn
-            for the one and for the other; the rest has zeros. Silenced children
-            have the pose and the activation 0 for two images, and the means of
-            the batch for the next two. Needs a `tfcaps.layers.ClassCaps`.
-            Defaults to `False`.
-        **kwargs: Arguments of `keras.layers.Layer`.
+    With `counterfactual` the last output is what `CounterfactualLoss` takes.
+    Only the first half of a batch is routed again, in turn without the tree of
+    the longest parent and with it alone. Silenced children have pose and
+    activation 0 for two images, and the means of the batch for the next two.
     """
 
     # By which `tfcaps.graphs` finds the layer inside.
@@ -351,12 +334,9 @@ class WithCouplings(keras.layers.Layer):
         return (*outputs, couplings, asked)
 
     def _asked(
-        self,
-        inputs: Tensor,
-        activations: Tensor | None,
-        couplings: Tensor,
-        lengths: Tensor,
+        self, inputs: Tensor, activations: Any, couplings: Tensor, lengths: Any
     ) -> Tensor:
+        """Returns the output `counterfactual`, see `CounterfactualLoss`."""
         batch = ops.shape(inputs)[0]
         count = (batch + 1) // 2
         places = ops.arange(count)

@@ -100,8 +100,7 @@ class CouplingDictionary:
     def normalized_entropy(self) -> NDArray[np.float64]:
         """Entropy of each class over its ceiling, `[j]`, in [0, 1].
 
-        0 for a class of no sample or one. Unlike bits it can be compared across
-        data sets of different sizes.
+        It can be compared across data sets of different sizes.
         """
         ceiling = self.ceiling_bits
         return self.entropy_bits / np.where(ceiling > 0, ceiling, 1.0)
@@ -143,10 +142,10 @@ class CouplingDictionary:
         return flat.reshape(len(rows), self.key_length)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the dictionary to an `.npz` file, which appears complete.
+        """Writes an `.npz` file, which appears complete.
 
-        The arrays are `num_classes`, `classes` `[n]`, `counts` `[n]` and `keys`
-        `[n, i]`, one row for each class and key.
+        It has `num_classes`, and for each class and key a row in `classes`,
+        `counts` and `keys` `[n, i]`.
         """
         every = range(self.num_classes)
         counts = [n for j in every for n in self.counts(j)]

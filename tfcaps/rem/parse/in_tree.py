@@ -10,19 +10,15 @@ TREE_MARGIN = 1e-5
 
 
 def in_tree(couplings: Any, threshold: float) -> Any:
-    """Tells which couplings with a tree exceed the threshold, but for rounding.
-
-    They are a tensor or an array of any shape, in float32 or finer.
-    """
+    """Tells which couplings exceed the threshold, but for rounding."""
     return couplings > threshold * (1.0 + TREE_MARGIN)
 
 
 def tree_threshold(routing: Any, parents: int) -> float:
     """Returns the coupling that a child must exceed to be in a tree.
 
-    That is `tree_threshold` of what `tfcaps.graphs.routing_of` returns, or its
-    rounded value if there are levels and that is larger: 1/16 becomes 0.1 with
-    eleven levels, and still means nothing.
+    That is the routing's, or its rounded value if there are levels and that is
+    larger: 1/16 becomes 0.1 with eleven levels, and still means nothing.
     """
     threshold = routing.tree_threshold(parents)
     if routing.levels is not None:

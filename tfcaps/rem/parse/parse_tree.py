@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -45,63 +44,26 @@ class ParseTree:
         return [*(np.any(links, axis=1) for links in self.links), roots]
 
 
-def parse_tree(
+def traced_back(
     activations: Sequence[ArrayLike],
     couplings: Sequence[ArrayLike],
     roots: Iterable[int],
-    thresholds: float | Sequence[float] | None = None,
+    thresholds: Sequence[float],
 ) -> ParseTree:
-    """Traces classes back to the capsules that they are made of.
+    """Returns the tree of some classes, see `Trees.parse_tree`.
 
-    From the classes in `roots` down, a link is followed to each child
-
-    - whose coupling exceeds the threshold, and
-    - which is itself a parent of at least one such link (the in-degree rule),
-      or in the first layer.
-
-    Args:
-        activations: For each capsule layer its activations `[n]`.
-        couplings: For each but the last one its couplings `[n, m]` with the
-            next layer.
-        roots: Classes to trace back.
-        thresholds: Float, or one for each of `couplings`. What couplings must
-            exceed. Defaults to 1/J of a layer of J parents.
-
-    Example:
-
-    >>> couplings = [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]]
-    >>> tree = parse_tree([[1.0, 0.2, 0.8], [0.1, 0.9]], [couplings], [1])
-    >>> tree.edges
-    [(0, 2, 1, 0.7)]
-
-    References:
-        - "Capsule Networks Do Not Need to Model Everything", section 3.2
-        - Mitterreiter, Koch, Giesen, Laue, 2023, "Why capsule neural networks
-          do not scale"
+    Each of `couplings` `[n, m]` lies between two layers of `activations` `[n]`,
+    and has one of the `thresholds`.
     """
     layers = tuple(np.asarray(a, np.float64) for a in activations)
     between = [np.asarray(c, np.float64) for c in couplings]
-    start = tuple(sorted({int(root) for root in roots}))
-    sizes = [a.shape for a in layers]
-    shapes = [c.shape for c in between]
-    if not between or shapes != [(*i, *j) for i, j in pairwise(sizes)]:
-        raise ValueError(
-            "There must be activations [n] of two or more layers, and "
-            "couplings [n, m] between each and the next. Received: "
-            f"activations of shapes {sizes}, couplings of shapes {shapes}."
-        )
-    classes = len(layers[-1])
+    start, classes = tuple(sorted({*map(int, roots)})), len(layers[-1])
     if not start or not 0 <= start[0] <= start[-1] < classes:
         raise ValueError(
             f"`roots` must be classes from 0 to {classes - 1}. Received: "
             f"{list(start)}."
         )
-    if thresholds is None:
-        thresholds = [1.0 / c.shape[1] for c in between]
-    least = np.broadcast_to(thresholds, len(between))
-    strong = [
-        in_tree(c, bound) for c, bound in zip(between, least, strict=True)
-    ]
+    strong = [in_tree(c, t) for c, t in zip(between, thresholds, strict=True)]
     links: list[Array] = []
     parents = np.isin(np.arange(classes), start)
     for layer in reversed(range(len(between))):

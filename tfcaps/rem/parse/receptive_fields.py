@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -36,15 +36,13 @@ class ReceptiveFields:
             have no positions.
         centres: Row and column of the middle of each field, `[h, w, 2]`,
             floats. Near a padded border it is that of the whole window, also
-            if that lies beyond the image. Rows depend on rows and columns on
-            columns, and both increase: where layers do not keep positions, or
-            are not known, the grid is spread evenly over the image.
+            if that lies beyond the image. Where layers do not keep positions,
+            or are not known, the grid is spread evenly over the image.
         boxes: First row and column, and those after the last, of what each
             child sees of the image, `[i, 4]`, ints. A child that sees nothing
             has a box without pixels.
-        unknown: Names of layers between the image and the children whose fields
-            are not known. They are taken to see all of their input, and then no
-            child has a place.
+        unknown: Names of layers whose fields are not known. They are taken to
+            see all of their input, and then no child has a place.
     """
 
     image_shape: tuple[int, int]
@@ -78,8 +76,7 @@ class ReceptiveFields:
     def regions(self) -> "ReceptiveFields":
         """What stands for the children in a picture: fields, or `cells`.
 
-        Cells do where there is a grid, and fields tell no place, because all
-        children see the same, or some the whole image.
+        Cells do where there is a grid, and fields are not local.
         """
         if self.is_local or self.unknown or min(self.grid[:2]) == 1:
             return self
@@ -89,8 +86,7 @@ class ReceptiveFields:
     def cells(self) -> "ReceptiveFields":
         """The same children, each with the cell of the image at its place.
 
-        The image is cut into as many equal cells as the grid has. They say
-        where children stand that all see the whole image, as on deep networks.
+        The image is cut into as many equal cells as the grid has.
         """
         places = np.moveaxis(np.indices(self.grid[:2]), 0, -1)
         edges = np.concatenate([places, places + 1], axis=-1)
@@ -110,11 +106,9 @@ def receptive_fields(model: keras.Model) -> ReceptiveFields:
     layer: windows (kernel, stride, dilation, padding) widen a field, branches
     that meet unite theirs, and layers that look at a whole map, such as `Dense`
     on a flattened one, `GroupNormalization` or a hidden `ClassCaps`, see all
-    that it has seen. A layer that is not known is taken to see all of its
-    input, see `ReceptiveFields.unknown`. No image is needed, and weights do not
-    matter: a field is all that can change a child in prediction. Routing widens
-    it where windows compete, as in `EMRouting`, once for each iteration after
-    the first.
+    that it has seen. Weights do not matter: a field is all that can change a
+    child in prediction. Routing widens it where windows compete, as in
+    `EMRouting`, once for each iteration after the first.
 
     Args:
         model: As in `capsule_outputs`, with images of a known size.
@@ -172,30 +166,23 @@ class Fields(NamedTuple):
 
     The units of a map are its places `[h, w]`, whatever axes follow; those of
     other tensors are along their first axis, `[i]`.
-
-    Attributes:
-        shape: Shape of the tensor, without the batch.
-        bounds: First row and column, and the negative of the last ones, of each
-            unit, `[h, w, 4]` or `[i, 4]`; the smaller, the larger the box.
-            Those of a unit that no pixel reaches are infinite.
-        start: Row and column of the middle of the first box of a map, as if
-            there were pixels beyond the border of the image too, `[2]`.
-        step: How far the next ones are, `[2]`; 0 where there is no map.
     """
 
-    shape: Shape
+    shape: Shape  # of the tensor, without the batch
+    # First row and column, and the negative of the last ones, `[h, w, 4]` or
+    # `[i, 4]`; infinite of a unit that no pixel reaches.
     bounds: Array
+    # The middle of the first box of a map, and how far the next ones are, as if
+    # there were pixels beyond the border too; 0 where there is no map.
     start: Array = np.zeros(2)
     step: Array = np.zeros(2)
 
     def gathered(
         self, axis: int, taps: Array, first: float, step: float
     ) -> "Fields":
-        """Returns the fields of what sees some rows (axis 0) or columns each.
+        """Returns the fields of what sees the rows or columns `taps` each.
 
-        Each new one sees `taps` `[new, taps]`, of which those beyond the map
-        see nothing. The `first` lies between two old ones, the next a `step`
-        further.
+        The `first` lies between two old ones, the next a `step` further.
         """
         last, along = self.bounds.shape[axis] - 1, np.arange(2) == axis
         beyond = (taps < 0) | (taps > last)
@@ -232,10 +219,9 @@ class Fields(NamedTuple):
 def _follow(
     model: keras.Model, images: Fields, unknown: list[str], until: Any = None
 ) -> Fields:
-    """Follows fields through a functional model, call by call.
+    """Returns the fields of a model's output, or of what `until` takes.
 
-    Returns those of its first output, or of what the layer `until` takes. Notes
-    the names of layers that are not known.
+    Notes the names of layers that are not known.
     """
     copy, calls = calls_of(model)
     known = {id(copy.inputs[0]): images}
@@ -264,24 +250,18 @@ def _after(
             fields = _united(inputs)
             for window in layer.receptive_windows:
                 if window is None:
-                    fields = _whole(layer, [fields], shape)
+                    fields = _whole([fields], shape)
                 else:
                     fields = fields.windows(*window)
         elif isinstance(layer, keras.Model):
             if len(getattr(layer, "outputs", ())) == 1:
                 fields = _follow(functional(layer), inputs[0], unknown)
         elif getattr(layer, "data_format", "") != "channels_first":
-            names = [
-                kind.__name__
-                for kind in type(layer).__mro__
-                if kind.__module__.startswith("keras.")
-            ]
-            rule = next((_RULES[n] for n in names if n in _RULES), None)
-            fields = rule(layer, inputs, shape) if rule else None
+            fields = _of_keras(layer, inputs, shape)
     sizes = tuple(size or 1 for size in shape)
     if fields is None or fields.bounds.shape[:-1] != _units(sizes):
         unknown.append(layer.name)
-        fields = _whole(layer, inputs, sizes)
+        fields = _whole(inputs, sizes)
     return fields._replace(shape=sizes)
 
 
@@ -302,76 +282,88 @@ def _united(inputs: Sequence[Fields]) -> Fields:
     return Fields(inputs[0].shape, np.min(bounds, axis=0), start, step)
 
 
-def _same(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
-    return inputs[0]
-
-
-def _whole(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
-    """Layers whose units see all of the inputs, on a map of its places."""
+def _whole(inputs: list[Fields], shape: Shape) -> Fields:
+    """Returns the fields of what sees all of the inputs at each place."""
     ends = [fields.bounds.reshape(-1, 4).min(axis=0) for fields in inputs]
-    bounds, first = (
-        np.tile(np.min(ends, axis=0), (*_units(shape), 1)),
-        inputs[0],
-    )
-    if bounds.shape != first.bounds.shape:
+    bounds = np.tile(np.min(ends, axis=0), (*_units(shape), 1))
+    if bounds.shape != inputs[0].bounds.shape:
         return Fields(shape, bounds)
-    return first._replace(bounds=bounds)
+    return inputs[0]._replace(bounds=bounds)
 
 
-def _mixed(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
-    """Layers whose elements along one or more axes depend on each other."""
-    axes = np.ravel(getattr(layer, "axis", -1)) % (len(shape) + 1)
-    within = min(axes) > len(_units(shape))
-    return (_same if within else _whole)(layer, inputs, shape)
+# Layers and operations of Keras by what they do. Layers of our own say it
+# themselves, see `tfcaps.layers.units`.
+_KINDS = {
+    "each": "Activation BatchNormalization Dropout ELU Identity LeakyReLU "
+    "Normalization PReLU ReLU Rescaling SpatialDropout2D Abs Cast "
+    "Negative Relu Sigmoid Sqrt Square",
+    "axis": "Dense LayerNormalization RMSNormalization Softmax "
+    "UnitNormalization",
+    "merge": "Add Average Concatenate Divide Maximum Minimum Multiply Subtract",
+    "windows": "AveragePooling2D Conv2D DepthwiseConv2D MaxPooling2D "
+    "SeparableConv2D",
+    "whole": "GlobalAveragePooling2D GlobalMaxPooling2D GroupNormalization",
+    "padding": "ZeroPadding2D ZeroPadding3D",
+    "resizing": "Resizing UpSampling2D",
+    "reshape": "Flatten Reshape",
+}
+_KIND = {name: kind for kind, all in _KINDS.items() for name in all.split()}
 
 
-def _merge(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
-    if any(len(fields.shape) != len(shape) for fields in inputs):
-        return None
-    axis = getattr(layer, "axis", -1) % (len(shape) + 1) - 1
-    if axis >= len(_units(shape)) or not hasattr(layer, "axis"):
-        return _united(inputs)
-    return Fields(shape, np.concatenate([x.bounds for x in inputs], axis))
+def _of_keras(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
+    """Returns the fields of a layer of Keras, `None` if it is not known."""
+    names = [
+        kind.__name__
+        for kind in type(layer).__mro__
+        if kind.__module__.startswith("keras.")
+    ]
+    fields, maps = inputs[0], len(_units(shape))
+    match next((_KIND[n] for n in names if n in _KIND), None):
+        case "each":
+            return fields
+        case "whole":
+            return _whole(inputs, shape)
+        case "axis":  # along which numbers depend on each other
+            axes = np.ravel(getattr(layer, "axis", -1)) % (len(shape) + 1)
+            return fields if min(axes) > maps else _whole(inputs, shape)
+        case "merge" if all(len(x.shape) == len(shape) for x in inputs):
+            axis = getattr(layer, "axis", -1) % (len(shape) + 1) - 1
+            if axis >= maps or not hasattr(layer, "axis"):
+                return _united(inputs)
+            each = [x.bounds for x in inputs]
+            return Fields(shape, np.concatenate(each, axis))
+        case "windows" if maps > 1 and layer.padding in ("valid", "same"):
+            return fields.windows(
+                getattr(layer, "kernel_size", None) or layer.pool_size,
+                layer.strides,
+                layer.padding,
+                getattr(layer, "dilation_rate", 1),
+            )
+        case "padding":
+            for axis in (0, 1):
+                before = layer.padding[axis][0]
+                taps = np.arange(shape[axis])[:, np.newaxis] - before
+                fields = fields.gathered(axis, taps, -before, 1.0)
+            return fields
+        case "resizing":
+            return _resized(layer, fields, shape)
+        case "reshape" if fields.bounds.shape[:-1] == _units(shape):
+            return fields
+        case "reshape":
+            bounds, units = fields.bounds.reshape(-1, 4), _units(shape)
+            count = math.prod(units)
+            if count % len(bounds) == 0:
+                bounds = bounds.repeat(count // len(bounds), axis=0)
+            elif len(bounds) % count == 0:
+                bounds = bounds.reshape(count, -1, 4).min(axis=1)
+            else:
+                return None
+            return Fields(shape, bounds.reshape(*units, 4))
+    return None
 
 
-def _reshape(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
-    bounds, units = inputs[0].bounds, _units(shape)
-    if bounds.shape[:-1] == units:
-        return inputs[0]
-    bounds, count = bounds.reshape(-1, 4), math.prod(units)
-    if count % len(bounds) == 0:
-        bounds = bounds.repeat(count // len(bounds), axis=0)
-    elif len(bounds) % count == 0:
-        bounds = bounds.reshape(count, -1, 4).min(axis=1)
-    else:
-        return None
-    return Fields(shape, bounds.reshape(*units, 4))
-
-
-def _slid(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
-    """Layers of windows."""
-    if len(shape) < 3 or layer.padding not in ("valid", "same"):
-        return None
-    return inputs[0].windows(
-        getattr(layer, "kernel_size", None) or layer.pool_size,
-        layer.strides,
-        layer.padding,
-        getattr(layer, "dilation_rate", 1),
-    )
-
-
-def _padded(layer: Any, inputs: list[Fields], shape: Shape) -> Fields:
-    fields = inputs[0]
-    for axis in (0, 1):
-        before = layer.padding[axis][0]
-        taps = np.arange(shape[axis])[:, np.newaxis] - before
-        fields = fields.gathered(axis, taps, -before, 1.0)
-    return fields
-
-
-def _resized(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
-    """Up-sampling and resizing."""
-    fields, how = inputs[0], layer.interpolation
+def _resized(layer: Any, fields: Fields, shape: Shape) -> Fields | None:
+    how = layer.interpolation
     more = "antialias crop_to_aspect_ratio pad_to_aspect_ratio".split()
     if how not in ("nearest", "bilinear") or any(
         getattr(layer, name, False) for name in more
@@ -385,26 +377,3 @@ def _resized(layer: Any, inputs: list[Fields], shape: Shape) -> Fields | None:
         taps = np.stack([below, above], axis=-1).clip(0, old - 1).astype(int)
         fields = fields.gathered(axis, taps, positions[0], old / new)
     return fields
-
-
-# From a layer, the fields of its inputs, and the shape of its output without
-# the batch, to the fields of that; `None` if it is a case that is not known.
-_Rule = Callable[[Any, list[Fields], Shape], Fields | None]
-
-# Rules by the names of layers and operations of Keras. Layers of our own say it
-# themselves, see `tfcaps.layers.units`.
-_NAMES: dict[_Rule, str] = {
-    _same: "Activation BatchNormalization Dropout ELU Identity LeakyReLU "
-    "Normalization PReLU ReLU Rescaling SpatialDropout2D Abs Cast "
-    "Negative Relu Sigmoid Sqrt Square",
-    _mixed: "Dense LayerNormalization RMSNormalization Softmax "
-    "UnitNormalization",
-    _merge: "Add Average Concatenate Divide Maximum Minimum Multiply Subtract",
-    _slid: "AveragePooling2D Conv2D DepthwiseConv2D MaxPooling2D "
-    "SeparableConv2D",
-    _whole: "GlobalAveragePooling2D GlobalMaxPooling2D GroupNormalization",
-    _padded: "ZeroPadding2D ZeroPadding3D",
-    _resized: "Resizing UpSampling2D",
-    _reshape: "Flatten Reshape",
-}
-_RULES = {name: r for r, names in _NAMES.items() for name in names.split()}

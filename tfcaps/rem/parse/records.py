@@ -47,21 +47,17 @@ def tree_records(
         - `class`, `length`, `runner_up`, `runner_up_length` and `margin`, the
             first length less the second;
         - `width` and `height` of the file;
-        - `leaves`, the children in the tree, the strongest first: the number of
-            the `child`, its `type` and the `name` of it, `coupling`,
-            `activation`, the `place` `[x, y]`, and the `box` that it sees,
-            `[left, top, right, bottom]` as Pillow crops it; `None` of a place
-            that is not known, and of a box without pixels;
+        - `leaves`, the children in the tree, the strongest first: `child`, its
+            number, `type` and `name`, `coupling`, `activation`, the `place`
+            `[x, y]`, and the `box` that it sees, `[left, top, right, bottom]`
+            as Pillow crops it; `None` if not known, or without pixels;
         - `boxes`, what a box is: the "receptive field" of the child, or the
-            "cell" of the image at its place, if children see all the same or
-            all of the image, see `ReceptiveFields.regions`;
+            "cell" of the image at its place, see `ReceptiveFields.regions`;
         - `blueprint`, where the class has its parts: `type`, `name`, and the
-            `shift` `[x, y]` from the place of the class; `None` if there is
-            none.
+            `shift` `[x, y]` from the place of the class; or `None`.
 
     Raises:
-        ValueError: If there is not one size for each image, or there are too
-            few names.
+        ValueError: If there is not one size for each image, or too few names.
     """
     count, regions = len(trees), fields.regions
     whole = np.array(fields.image_shape, float)

@@ -30,7 +30,7 @@ from tfcaps.rem.parse.couplings import (
     with_couplings,
 )
 from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
-from tfcaps.rem.parse.parse_tree import ParseTree, parse_tree
+from tfcaps.rem.parse.parse_tree import ParseTree, traced_back
 from tfcaps.rem.parse.receptive_fields import ReceptiveFields, receptive_fields
 
 Array = NDArray[Any]
@@ -68,19 +68,16 @@ class Trees:
             no positions.
         places: Row and column of each child in pixels, `[n, i, 2]`, float64,
             the centre of the first pixel at 0: what the layer's `child_places`
-            says, or the centre of the child's receptive field. NaN where
-            children have no positions, or the input is no image of a known
-            size. It may be a view that cannot be written to.
+            says, or the centre of the child's receptive field; NaN if that is
+            not known. It may be a view that cannot be written to.
         hidden: Activations `[n, m]` and couplings `[n, m, i]` of each layer of
             fully connected capsules below, the first layer first.
-            Couplings are `[n, m, 0]` if they were not wanted.
         thresholds: The coupling above which a child is in the tree, for each
             of these layers, and last for the children of the classes.
         grid: Rows, columns and types of the children, `(h, w, t)`; `(i,)` where
             they have no positions.
         presence: How much of its type is at each child's place, `[n, i]`,
             whatever wins there, if the layer says so (`child_presence`).
-            Defaults to `None`.
     """
 
     predicted: Array
@@ -130,20 +127,14 @@ class Trees:
         return np.count_nonzero(self.in_tree, axis=1)
 
     def strongest(self, image: int) -> Array:
-        """Returns the children in a tree, `[leaves]`, the strongest first.
-
-        That is by coupling times activation.
-        """
+        """Returns the children in a tree, by coupling times activation."""
         towards = self.towards[image].astype(np.float64)
         order = np.argsort(-towards * self.activations[image], kind="stable")
         return np.asarray(order[self.in_tree[image][order]])
 
     @functools.cached_property
     def active(self) -> Array:
-        """Which children are active, `[n, i]`, bool.
-
-        They exceed a tenth of the image's most active one.
-        """
+        """Which children exceed a tenth of the most active one, `[n, i]`."""
         most = self.activations.max(axis=1, keepdims=True, initial=0.0)
         return np.asarray(self.activations > _ACTIVE * np.maximum(most, _LEAST))
 
@@ -163,10 +154,7 @@ class Trees:
 
     @functools.cached_property
     def margins(self) -> Array:
-        """Length of the predicted class less the runner-up's, `[n]`, float32.
-
-        It says how clear an answer is: all classes may be long, or short.
-        """
+        """Length of the predicted class less the runner-up's, `[n]`."""
         rows, second = np.arange(len(self)), self.runners_up
         others = np.where(second < 0, 0.0, self.lengths[rows, second])
         margins = self.lengths[rows, self.predicted] - others
@@ -208,10 +196,9 @@ class Trees:
 
     @functools.cached_property
     def type_codes(self) -> Array:
-        """The largest code of each type, `[n, t]`, uint8: the key of types.
+        """The largest code of each type, `[n, t]`, uint8, wherever it is.
 
-        The key of places changes as soon as an object moves; this one only
-        tells whether a type is in the tree, wherever that is.
+        This key does not change when an object moves, as that of places does.
         """
         by_place = self.codes.reshape(len(self), -1, self.num_types)
         return np.asarray(by_place.max(axis=1))
@@ -244,11 +231,23 @@ class Trees:
     def parse_tree(self, roots: Iterable[int] | None = None) -> ParseTree:
         """Traces classes back to the capsules that they are made of.
 
-        Where there are several images, activations and couplings are their
-        means. Of one image: `trees[k : k + 1].parse_tree()`.
+        From the classes in `roots` down, a link is followed to each child
+        whose coupling exceeds the threshold, and which is itself a parent of
+        at least one such link, or in the first layer. Where there are several
+        images, activations and couplings are their means. Of one image:
+        `trees[k : k + 1].parse_tree()`.
 
         Args:
             roots: Classes to trace back. Defaults to those that are predicted.
+
+        Raises:
+            ValueError: If there is no image, there are no couplings with all
+                classes, or a root is no class.
+
+        References:
+            - "Capsule Networks Do Not Need to Model Everything", section 3.2
+            - Mitterreiter, Koch, Giesen, Laue, 2023, "Why capsule neural
+              networks do not scale"
         """
         if not len(self) or not self.couplings.shape[2]:
             raise ValueError(
@@ -264,7 +263,8 @@ class Trees:
             lambda array: array.mean(axis=0, dtype="float64"),
             ([*activations, self.lengths], [*couplings]),
         )
-        return parse_tree(of_layers, between, roots, self.thresholds or None)
+        least = self.thresholds or [1 / c.shape[-1] for c in between]
+        return traced_back(of_layers, between, roots, least)
 
 
 def trees(
@@ -278,14 +278,9 @@ def trees(
 ) -> Trees:
     """Returns the trees of images, from one pass of the model.
 
-    The couplings of 1,000 images with 1,152 children and ten classes take 46
-    MB. `couplings=False` leaves out those with other classes than the predicted
-    one; more than fit into memory even so can be given part by part.
-
     Args:
         model: A functional or sequential model whose last routed layer makes
-            the classes, from images to class lengths or poses. Decoders, inputs
-            `labels` and outputs to train on do not matter.
+            the classes, from images to class lengths or poses, see `encoder`.
         images: Its input `[n, ...]`; or what `evaluate` takes, `(images,
             labels)` or an iterable of such batches, whose labels are not looked
             at.
@@ -294,8 +289,8 @@ def trees(
             where it does not round. Defaults to `None`, couplings as they are.
         mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`. Defaults
             to `"midtread"`.
-        couplings: Bool. Keep the couplings with all classes. Defaults to
-            `True`.
+        couplings: Bool. Keep the couplings with all classes, of 1,000 images
+            with 1,152 children and ten classes 46 MB. Defaults to `True`.
         batch_size: Int. Most images in a batch cut from arrays. Defaults to
             `256`.
 
@@ -362,11 +357,8 @@ class TreeNetwork:
         model: The network from the same inputs to what trees are made of.
         poses: What the last layer gives besides, a tensor of this network.
         layers: Names of the fully connected layers, from input to output.
-        grid: How the children of the last one are arranged, `(h, w, t)`, or
-            `(i,)` where they have no positions.
-        num_classes: Int.
-        fields: The receptive fields of the children, or `None` where these have
-            no positions, or the input is no image of a known size.
+        grid, fields: As in `Trees` and `receptive_fields`, of the last layer;
+            `fields` is `None` where children have no positions.
     """
 
     def __init__(self, network: keras.Model, mode: str = "midtread"):
@@ -440,8 +432,7 @@ class TreeNetwork:
 def connected_calls(model: keras.Model) -> tuple[keras.Model, list[_Call]]:
     """Returns a copy of a model, and its fully connected calls.
 
-    They are that of the last routed layer, and before it those of each
-    `ClassCaps` whose capsules are directly the children of the next one.
+    Each makes directly the children of the next one.
     """
     last = last_routed_layer(model)
     check_called_once(model, last)

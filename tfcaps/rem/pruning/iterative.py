@@ -36,12 +36,11 @@ def prune_iteratively(
     weights can be set to zero without a higher loss on validation images. With
     `sensitivity_decay`, which shrinks weights in every step, this is LOBSTER.
 
-    Train with an optimiser that has the `sensitivity_decay` and with the
-    callback `UpdatePruningStep()`, which prunes after each epoch; then call
-    `strip_pruning`. There is no target: how sparse the model gets depends on
-    the rate of the decay and on how long it trains; `max_sparsity` limits it.
-    One threshold holds for all weights together, and pruned weights never come
-    back. The loss is the one for the lengths with which the model is compiled.
+    Train with the callback `UpdatePruningStep()`, then call `strip_pruning`.
+    How sparse the model gets depends on the rate of the decay and on how long
+    it trains; `max_sparsity` limits it. One threshold holds for all weights
+    together, and pruned weights never come back. The loss is the one for the
+    lengths with which the model is compiled.
 
     Args:
         model: A built `keras.Model`. It is changed in place, and returned.
@@ -153,10 +152,8 @@ def largest_threshold(
 ) -> float:
     """Returns the largest threshold found at which a loss is at most `most`.
 
-    Bisects from `start` between `low` and `high`, until the threshold no longer
-    moves or the loss is the same eleven times. The loss need not grow with the
-    threshold everywhere, so this is a good threshold, not the largest; 0 if
-    none was good enough.
+    Bisects from `start` between `low` and `high`. The loss need not grow with
+    the threshold everywhere, so this is a good one; 0 if none was.
     """
     good, threshold = 0.0, start
     before, loss_before, repeats = math.inf, math.inf, 0

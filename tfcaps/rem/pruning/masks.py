@@ -45,8 +45,7 @@ def is_target(
 ) -> bool:
     """Tells whether a Keras variable belongs to one of the groups.
 
-    A layer that must not be pruned, such as `Decoder`, sets `prunable` of its
-    weights to `False`.
+    A layer such as `Decoder` sets `prunable` of its weights to `False`.
     """
     names = [_VARIABLE_NAMES[group] for group in targets]
     return variable.name in names and getattr(variable, "prunable", True)
@@ -70,11 +69,9 @@ def prunable_weights(model: keras.Model) -> list[Any]:
 
 
 def magnitude_threshold(magnitudes: Weights, sparsity: float) -> np.floating:
-    """Returns the smallest magnitude that survives.
+    """Returns the smallest magnitude that survives, by tfmot's rules.
 
-    `keep = max(round(size * (1 - sparsity)), 1)` in float32, halves to the even
-    number; the threshold is the keep-th largest magnitude. These are tfmot's
-    rules.
+    `keep = max(round(size * (1 - sparsity)), 1)` is in float32.
     """
     flat = magnitudes.ravel()
     share = np.float32(1.0) - np.float32(sparsity)
@@ -166,10 +163,7 @@ def count_parameters(variables: Iterable[Any]) -> tuple[int, int]:
 
 
 def _beside(pruned: Sequence[Any], variables: Iterable[Any]) -> list[Any]:
-    """Returns the variables of layers that have one of the pruned weights.
-
-    A layer may have it in a convolution of its own, and a bias itself.
-    """
+    """Returns the variables of layers that have one of the pruned weights."""
     layers = set()
     for variable in pruned:
         path = variable.path

@@ -21,39 +21,11 @@ _LOOK_AT = {"snip": "training", "iterative": "validation"}
 _UPDATES = 100
 
 
-class PolynomialDecay:
-    """tfmot's schedule from a sparsity of 0, without tfmot.
-
-    Args:
-        final: Float. The sparsity at its end.
-        begin: Int. The step at which it begins.
-        end: Int. The step at which it ends.
-        every: Int. Steps between two changes.
-    """
-
-    def __init__(self, final: float, begin: int, end: int, every: int = 1):
-        self.final_sparsity = final
-        self.begin, self.end, self.every = begin, end, every
-
-    @classmethod
-    def of_share(
-        cls, final: float, begin: float, end: float, steps: int
-    ) -> "PolynomialDecay":
-        """Returns that of a share of a training.
-
-        There are about a hundred updates, the last of them at its end.
-        """
-        first = round(begin * steps)
-        last = max(round(end * steps), first + 1)
-        every = max((last - first) // _UPDATES, 1)
-        return cls(final, first, first + (last - first) // every * every, every)
-
-    def __call__(self, step: int) -> tuple[bool, float]:
-        """Returns whether it is time to prune, and the sparsity."""
-        done = step - self.begin
-        is_time = self.begin <= step <= self.end and not done % self.every
-        left = 1.0 - min(max(done / (self.end - self.begin), 0.0), 1.0)
-        return is_time, self.final_sparsity * (1.0 - left**3)
+def update_steps(begin: float, end: float, total: int) -> range:
+    """Returns the steps at which masks change, of a share of a training."""
+    first = round(begin * total)
+    last = max(round(end * total), first + 1)
+    return range(first, last + 1, max((last - first) // _UPDATES, 1))
 
 
 class Prune(UpdatePruningStep):
@@ -127,20 +99,17 @@ class Prune(UpdatePruningStep):
                 f"one first. Received: begin={begin}, end={end}."
             )
         if (data is None) == (strategy in _LOOK_AT):
-            kind = _LOOK_AT.get(strategy)
             raise ValueError(
-                f"Strategy {strategy!r} looks at no images; leave out `data`."
-                if kind is None
-                else f"Strategy {strategy!r} needs {kind} images and labels: "
-                "give them as `data`."
+                f"Strategy {strategy!r} needs {_LOOK_AT[strategy]} images and "
+                "labels: give them as `data`."
+                if strategy in _LOOK_AT
+                else f"Strategy {strategy!r} looks at no images; leave out "
+                "`data`."
             )
         # The last one is what `prune_low_magnitude` asks a schedule for.
         self.sparsity = self.final_sparsity = sparsity
-        self.strategy = strategy
-        self.begin = begin
-        self.end = end
-        self.data = data
-        self.settings = settings
+        self.strategy, self.data, self.settings = strategy, data, settings
+        self.begin, self.end = begin, end
         self._pruning: Any = None
 
     def set_model(self, model: keras.Model) -> None:
@@ -152,22 +121,23 @@ class Prune(UpdatePruningStep):
     def on_train_begin(self, logs: Any = None) -> None:
         if self._pruning is None:  # of a further `fit`
             self._start(self.model)
-        self._decay: PolynomialDecay | None = None
+        self._steps: range | None = None
         self._is_late = False
         super().on_train_begin(logs)
 
     def on_epoch_begin(self, epoch: int = -1, logs: Any = None) -> None:
         super().on_epoch_begin(epoch, logs)
-        epochs, steps = self.params["epochs"], self.params.get("steps")
-        unit = 1
+        steps, unit = self.params.get("steps"), 1
         if steps is not None:
             unit = max(round(steps / self._batches_per_step), 1)
-        if self._decay is None:
+        if self._steps is None:
             # The step of the optimiser before the first one of the training.
             self._before = self._first_step - 1 - epoch * unit
-            self._decay = PolynomialDecay.of_share(
-                self.sparsity, self.begin, self.end, epochs * unit
-            )
+            total = self.params["epochs"] * unit
+            self._steps = update_steps(self.begin, self.end, total)
+            if self.strategy == "one_shot":
+                middle = max((self._steps[0] + self._steps[-1] + 1) // 2, 1)
+                self._steps = range(middle, middle + 1)
         self._epoch = epoch + 1 if steps is None else None
 
     def on_train_end(self, logs: Any = None) -> None:
@@ -192,20 +162,18 @@ class Prune(UpdatePruningStep):
 
         The callback is the schedule of its strategy.
         """
-        if (decay := self._decay) is None:
+        if self._steps is None:
             return False, 0.0
         step -= self._before
         if self._epoch is not None:  # once an epoch
             step, self._epoch = self._epoch, -1
             if step < 0:
                 return False, 0.0
-        if self.strategy == "one_shot":
-            middle = max((decay.begin + decay.end + 1) // 2, 1)
-            is_time = step >= middle and not self._is_late
-            self._is_late |= is_time
-            return is_time, self.sparsity
-        is_time, share = decay(step)
-        if step > decay.end and not self._is_late:
-            # Of a training that was resumed after its end.
-            self._is_late = is_time = True
+        first, last = self._steps[0], self._steps[-1]
+        # tfmot's polynomial, from a sparsity of 0.
+        left = min(max((last - step) / max(last - first, 1), 0.0), 1.0)
+        share = self.sparsity * (1.0 - left**3)
+        # Also of a training that was resumed after its end.
+        is_time = step in self._steps or (step > last and not self._is_late)
+        self._is_late |= step > last
         return is_time, share

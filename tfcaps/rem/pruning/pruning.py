@@ -60,9 +60,53 @@ def prune_low_magnitude(
     References:
         - Zhu, Gupta, 2017, https://arxiv.org/abs/1710.01878
     """
-    pruning = _LowMagnitude(prunable_weights(model), pruning_schedule)
+    pruning = _LowMagnitude(pruning_schedule, prunable_weights(model))
     pruning.scope = check_scope(scope)
     return begin(model, pruning)
+
+
+def keep_zeros(model: keras.Model) -> keras.Model:
+    """Keeps the zeros of a pruned network while it is trained on.
+
+    From now on, each weight that is 0 stays 0 during `fit`, of the kernels and
+    transformations that pruning touches; the others and the biases are trained.
+    Without it training on fills the zeros, in the first step.
+
+    Compile the model before or after. No callback is needed;
+    `UpdatePruningStep()` adds `sparsity` to the logs. `strip_pruning` ends it.
+    Files do not hold the masks: call it again after loading one.
+
+    Args:
+        model: A built `keras.Model` that was pruned, by any strategy. It is
+            changed in place, and returned.
+
+    Raises:
+        ValueError: If no such weight is 0, or the model is being pruned.
+
+    Example:
+
+    >>> import numpy as np
+    >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    >>> model.layers[0].set_weights([np.array([[0.0], [1.0]]), np.zeros(1)])
+    >>> keep_zeros(model).compile("adam", "mse")
+    >>> history = model.fit(np.ones((4, 2)), np.zeros((4, 1)), verbose=0)
+    >>> float(model.layers[0].kernel[0, 0]) == 0.0
+    True
+    """
+    pruning = _Zeros(prunable_weights(model))
+    for weight in pruning._weights:
+        array = ops.convert_to_numpy(weight.variable)
+        weight.mask = (array != 0).astype(array.dtype)
+    if not pruning.sparsity():
+        raise ValueError(
+            f"The model {model.name!r} must be pruned before. Received: one "
+            "without a zero in its kernels and transformations."
+        )
+    begin(model, pruning)
+    for weight in pruning._weights:
+        weight.variable.constraint = weight
+    _retrace(model)
+    return model
 
 
 def strip_pruning(model: keras.Model) -> keras.Model:
@@ -104,8 +148,7 @@ class UpdatePruningStep(keras.callbacks.Callback):
 
     Strategies that depend on the step do so before each batch, those that
     depend on the loss after each epoch. As in tfmot, the masks during batch `b`
-    (counted from 0) are those of the schedule's step `b + 1`; with
-    `steps_per_execution` all steps of one have those of the last. Steps are the
+    (counted from 0) are those of the schedule's step `b + 1`. Steps are the
     optimiser's, so a resumed run continues where it stopped. Adds `sparsity` to
     the logs of each epoch.
 
@@ -193,15 +236,14 @@ class Pruning:
     `fills` is what each of the variables is where it is pruned, else 0.
     """
 
-    # What `goal` and `reached` are shares of.
-    counted = "weights"
+    counted = "weights"  # what `goal` and `reached` are shares of
+    goal = 0.0  # the sparsity at the end, as far as that is known
 
     def __init__(self, variables: Sequence[Any], fills: Sequence[float] = ()):
         self.variables = list(variables)
         pairs = itertools.zip_longest(variables, fills, fillvalue=0.0)
         self._weights = [_Masked(*pair) for pair in pairs]
         self._optimizer: Any = None
-        self.goal = 0.0  # the sparsity at the end, as far as that is known
 
     def begin_step(self, model: keras.Model, step: int) -> None:
         """Is called before each step, counted from 1."""
@@ -223,7 +265,7 @@ class Pruning:
             weight.mask = mask
             weight.variable.constraint = weight
         self._optimizer = optimizer
-        retrace(model)
+        _retrace(model)
 
     def detach(self, model: keras.Model) -> None:
         """Gives the weights their own constraints back."""
@@ -232,7 +274,7 @@ class Pruning:
             if self._optimizer is not None:
                 _inner(self._optimizer)._untrack_variable(weight.mask)
         self._optimizer = None
-        retrace(model)
+        _retrace(model)
 
     def weights(self, model: keras.Model) -> list[Array]:
         """Returns the weights that can be pruned as they are now."""
@@ -269,15 +311,12 @@ class Pruning:
 
 
 class _Masked(keras.constraints.Constraint):
-    """Fills a weight where it is masked, after the weight's own constraint.
-
-    The mask is an array until it is a variable of an optimiser.
-    """
+    """Fills a weight where it is masked, after the weight's own constraint."""
 
     def __init__(self, variable: Any, fill: float):
         self.variable = variable
         self.own = variable.constraint
-        self.mask: Any = np.ones(variable.shape, bool)
+        self.mask: Any = np.ones(variable.shape, bool)  # or a variable
         self.fill = fill
 
     def __call__(self, weight: Tensor) -> Tensor:
@@ -308,6 +347,13 @@ class _Masked(keras.constraints.Constraint):
         return changed, int(np.sum(masked))
 
 
+class _Zeros(Pruning):
+    """Masks that never change: constants, whatever optimiser there is."""
+
+    def attach(self, model: keras.Model) -> None:
+        """Leaves the optimiser as it is."""
+
+
 class Scheduled(Pruning, abc.ABC):
     """Rewrites the masks when a schedule says so.
 
@@ -315,19 +361,14 @@ class Scheduled(Pruning, abc.ABC):
     pruned, or as tfmot's to whether it is time and that share.
     """
 
-    def __init__(
-        self,
-        variables: Sequence[Any],
-        schedule: Schedule,
-        fills: Sequence[float] = (),
-    ):
+    def __init__(self, schedule: Schedule, *weights: Sequence[Any]):
         if not callable(schedule):
             raise ValueError(
                 "`pruning_schedule` must be a function from the step to the "
                 "sparsity, such as tfmot's PolynomialDecay. Received: "
                 f"pruning_schedule={schedule!r}."
             )
-        super().__init__(variables, fills=fills)
+        super().__init__(*weights)
         self.schedule = schedule
         self._last_sparsity: float | None = None
         for name in _GOALS:
@@ -386,7 +427,7 @@ def _sync(model: keras.Model) -> None:
         model.jax_state_sync()
 
 
-def retrace(model: keras.Model) -> None:
+def _retrace(model: keras.Model) -> None:
     """Drops a compiled training step, which keeps the constraints it saw."""
     if model.train_function is not None:
         model.make_train_function(force=True)

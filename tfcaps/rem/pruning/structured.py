@@ -41,8 +41,7 @@ def prune_structured(
     Each layer loses the same share of its units, those of the smallest norm of
     all weights that make or read them, and keeps a twentieth. Train with the
     callback `UpdatePruningStep()`, then call `strip_pruning`, then
-    `tfcaps.rem.compact`. The masks live in the optimiser, as those of
-    `prune_low_magnitude`. What has left never comes back.
+    `tfcaps.rem.compact`. What has left never comes back.
 
     Args:
         model: A built `keras.Model`. It is changed in place, and returned.
@@ -70,9 +69,8 @@ def prune_structured(
 class UnitGroups:
     """The groups of units of a model that may leave, their weights and cost.
 
-    `Units` says which these are, so that what is pruned here is what `compact`
-    removes. A decoder does not count. Groups that the same layer makes have one
-    of the `sites`.
+    A decoder does not count. Groups that the same layer makes have one of the
+    `sites`.
     """
 
     def __init__(self, model: keras.Model):
@@ -180,7 +178,7 @@ class _Structured(Scheduled):
     counted = "multiply-adds"
 
     def __init__(self, groups: UnitGroups, schedule: Schedule):
-        super().__init__(groups.variables, schedule, groups.fills)
+        super().__init__(schedule, groups.variables, groups.fills)
         self.groups = groups
         most = self._removed(self._without(self._order(np.zeros(len(groups)))))
         if self.goal > most:

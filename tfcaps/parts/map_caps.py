@@ -1,6 +1,5 @@
-"""Classes told by maps of where each type of part tells for them."""
+"""Classes of centred images, by maps of where each type tells for them."""
 
-import itertools
 import math
 from typing import Any
 
@@ -9,13 +8,11 @@ import numpy as np
 from keras import ops
 
 from tfcaps.ops import Tensor, longest
-from tfcaps.parts import ConstellationCaps, PartCaps, TemplateDecoder
+from tfcaps.parts.constellation_caps import ConstellationCaps, select
+from tfcaps.parts.part_caps import PartCaps
 
 # Of what is learnt, so that Adam is as fast as for other weights.
 _SCALE = 10.0
-_FILTERS = (32, 64, 64)
-# Pixels from place to place, and the first one.
-_STRIDE, _OFFSET = 2, (1, 1)
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -23,7 +20,18 @@ class StrongestParts(PartCaps):
     """Finds of each type the place in the image with the most of it.
 
     Types do not compete, in training as at inference, so that there is nothing
-    to be hardened. All else is as in `PartCaps`.
+    to be hardened. All else, but the `window`, is as in `PartCaps`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> features = np.zeros((2, 8, 8, 16), "float32")
+    >>> poses, activations = StrongestParts(5)(features)
+    >>> tuple(poses.shape), tuple(activations.shape)
+    ((2, 8, 8, 5, 2), (2, 8, 8, 5))
+
+    References:
+        - As of `PartCaps`.
     """
 
     def call(
@@ -61,8 +69,26 @@ class MapCaps(ConstellationCaps):
     normal distribution whose deviation is `width`: parts may stand a little
     beside. Poses are the mean places of the children, weighted by couplings.
 
-    Arguments and shapes are those of `ConstellationCaps`, and the nats `o` from
-    which on a child is a leaf, `orphan`. The evidence is `log P`.
+    The evidence is `log P`. Shapes, and what is not listed, are those of
+    `ConstellationCaps`, whose `shared`, `max_of_type` and `max_parts` mean
+    nothing here.
+
+    Args:
+        num_capsules: Int. Number of classes.
+        orphan: Float above 0. The nats `o` from which on a child is a leaf.
+            Defaults to `0.7`.
+        **kwargs: Arguments of `ConstellationCaps`.
+
+    Raises:
+        ValueError: As of `ConstellationCaps`, or if `orphan` is not above 0.
+
+    Example:
+
+    >>> import numpy as np
+    >>> parts = np.zeros((2, 8, 8, 5, 2), "float32")
+    >>> present = np.zeros((2, 8, 8, 5), "float32")
+    >>> tuple(MapCaps(10)(parts, present).shape)
+    (2, 10, 2)
 
     References:
         - Nauta et al., 2023, "PIP-Net" (a sheet of scores of parts)
@@ -70,10 +96,14 @@ class MapCaps(ConstellationCaps):
 
     def __init__(self, num_capsules: int, orphan: float = 0.7, **kwargs: Any):
         super().__init__(num_capsules, **kwargs)
-        self.orphan = orphan
+        if not orphan > 0:
+            raise ValueError(
+                f"`orphan` must be above 0 nats. Received: orphan={orphan}."
+            )
+        self.orphan = float(orphan)
 
     def build(self, input_shape: Any) -> None:
-        rows, columns, types = input_shape[1:4]
+        rows, columns, types = self.grid(input_shape)
         self.side = self.stride * max(rows, columns)
         self.maps = self.add_weight(
             shape=(rows, columns, types, self.num_capsules),
@@ -108,7 +138,8 @@ class MapCaps(ConstellationCaps):
         training: bool | None = None,
     ) -> Any:
         children, parents = math.prod(inputs.shape[1:-1]), self.num_capsules
-        present = ops.reshape(activations, (-1, children))
+        present = self._present(inputs, activations)
+        present = ops.reshape(present, (-1, children))
         maps = ops.reshape(self.evidence_maps(), (children, parents))
         evidence = math.log(self.epsilon) + present @ maps
         # The log-odds of nothing are 0.
@@ -128,45 +159,12 @@ class MapCaps(ConstellationCaps):
         total = ops.expand_dims(ops.sum(share, axis=1), -1)
         poses = ops.einsum("bij,bid->bjd", share, places) / (total + 1e-6)
         wanted = (return_activations, return_evidence, return_couplings)
-        more = itertools.compress((active, evidence, couplings), wanted)
-        return (poses, *more) if any(wanted) else poses
+        return select((poses, active, evidence, couplings), wanted)
+
+    def multiply_adds(self, input_shape: Any) -> int:
+        """Counts the sums over children, of evidence and of places."""
+        rows, columns, types = self.children_shape(input_shape)
+        return int(3 * rows * columns * types * self.num_capsules)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "orphan": self.orphan}
-
-
-def networks(
-    shape: tuple[int, int, int], num_classes: int, part_types: int
-) -> tuple[keras.Model, keras.Model]:
-    """Builds a network of parts, and the one that trains it.
-
-    Convolutions take no steps: the mean of windows that do follows, so that
-    little changes where an image is shifted by a pixel (Zhang, 2019, "Making
-    convolutional networks shift-invariant again").
-
-    Returns:
-        From images to lengths, and from images to a dict of evidence, presence
-        and reconstruction, as of `tfcaps.parts.constellation_losses`.
-    """
-    layers = keras.layers
-    features = images = keras.Input(shape, name="images")
-    for number, channels in enumerate(_FILTERS):
-        features = layers.Conv2D(channels, 3, padding="same", use_bias=False)(
-            features
-        )
-        features = layers.BatchNormalization(momentum=0.9)(features)
-        features = layers.ReLU()(features)
-        if number == 0:
-            features = layers.AveragePooling2D(3, _STRIDE, "same")(features)
-    at: Any = {"stride": _STRIDE, "offset": _OFFSET}
-    places, active, presence = StrongestParts(
-        part_types, 1, name="part_caps", **at
-    )(features, return_presence=True)
-    classes = MapCaps(num_classes, width=3.0, name="class_caps", **at)
-    _, lengths, evidence = classes(
-        places, active, return_activations=True, return_evidence=True
-    )
-    drawn = TemplateDecoder(shape, 11, _OFFSET)(active)
-    outputs = {"evidence": evidence, "presence": presence}
-    training = keras.Model(images, {**outputs, "reconstruction": drawn})
-    return keras.Model(images, lengths), training

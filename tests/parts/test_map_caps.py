@@ -4,9 +4,9 @@ import keras
 import numpy as np
 import pytest
 
-from examples.handwriting import maps, train
+from examples.handwriting import train
 from tests.tolerance import assert_all_close, assert_close
-from tfcaps import rem
+from tfcaps import parts, rem
 from training.images import Split
 
 ROWS, COLUMNS, TYPES, CLASSES = 6, 7, 2, 3
@@ -18,7 +18,7 @@ def test_maps_add_up_to_the_odds_of_classes(rng):
     places = rng.uniform(0, 12, (*grid, 2)).astype("float32")
     active = rng.uniform(size=grid).astype("float32") ** 4
     active[1] *= 0.01
-    layer = maps.MapCaps(CLASSES, 0.3, width=1.5, epsilon=0.1, stride=2)
+    layer = parts.MapCaps(CLASSES, 0.3, width=1.5, epsilon=0.1, stride=2)
     layer.build(places.shape)
     layer.maps.assign(rng.normal(0.0, 0.1, layer.maps.shape))
     smooth = np.zeros(layer.maps.shape)
@@ -57,7 +57,7 @@ def test_maps_learn_where_types_tell_for_a_class():
     for image, label in zip(images, labels, strict=True):
         row, column = rng.integers(2, 6) + 8 * label, rng.integers(2, 12)
         image[row : row + 3, column : column + 3, 0] = 1.0
-    network, training = maps.networks((16, 16, 1), 2, 2)
+    network, training = train.networks((16, 16, 1), 2, 2)
     train.fit(training, Split(images, labels), epochs=30, seed=0)
     trees = rem.trees(network, images)
     assert np.mean(trees.predicted == labels) > 0.95
