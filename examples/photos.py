@@ -2,7 +2,7 @@
 
 python -m examples.photos runs/cats-1 runs/cats-2 --to results/photos
 
-measures finished runs of `training/run.py --rem --backbone` that differ by
+measures finished runs of constellations on a `--backbone` that differ by
 their seed, and writes named_parts.json and the table of named_parts.md.
 """
 
