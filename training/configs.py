@@ -60,11 +60,11 @@ zoom LOW,HIGH: least and largest factor of a training image's size, as 0.8,1.25
 model: one of --list-models
 backbone: efficientnet_lite0, a network of keras.applications, such as
     MobileNetV3Small, or a .keras file without its top (in --data-dir or a
-    path), on whose feature map --model constellation_capsnet, parts_capsnet or
-    dr_capsnet then stands
+    path), on which --model body_plan_capsnet then stands, for photos of 128
+    pixels or more, or constellation_capsnet, parts_capsnet or dr_capsnet
 routing: a routing such as dynamic or em, or a number of iterations of dynamic
     routing (default: the model's own)
-part_types: most types of parts of constellation_capsnet (default: its own)
+part_types: most types of parts of a network of parts (default: its own)
 decoder: reconstruct images too: trained with the capsules, or afterwards
 
 [training]

@@ -185,7 +185,7 @@ def faithfulness(
     )
     if head is not model:
         # Shifting a feature map by a cell is not shifting an image.
-        some = slice(SHIFTED)
+        some = slice(SHIFTED // (8 if _looks_often(model) else 1))
         stability = tree_stability(
             model,
             sample.images[some],
@@ -197,15 +197,20 @@ def faithfulness(
     return used
 
 
+def _looks_often(model: keras.Model) -> bool:
+    """Tells whether a backbone runs many times for an image."""
+    layer = features.backbone_of(model)
+    return getattr(layer, "calls_a_sample", 1) > 1
+
+
 def in_pixels(
     name: str, model: keras.Model, sample: Sample
 ) -> rem.PixelFaithfulness:
     """Measures whether the trees of the model are true of the pixels."""
     _tell(name, "what it does without pixels")
     samples = _ASKED
-    layer = features.backbone_of(model)
-    if layer is not None:  # each image takes long
-        samples //= 2 if getattr(layer, "calls_a_sample", 1) == 1 else 8
+    if features.backbone_of(model) is not None:  # each image takes long
+        samples //= 5 if _looks_often(model) else 2
     asked = rem.pixel_faithfulness(
         model,
         sample.images[:samples],
