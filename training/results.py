@@ -112,7 +112,7 @@ def measure(
             evaluator = rem.Evaluator(
                 network, levels, mode=config.mode, curve=curve
             )
-            batches = Batches(*split, measured_at_once(model))
+            batches = Batches(*split, measured_at_once(network))
             report = evaluator.run(batches, verbose=progress() % 2)
             tests[test] = dataclasses.replace(report, **costs(model))
         images = seen.images.take(sample.rows)
@@ -185,10 +185,10 @@ def faithfulness(
     backbone, of whose maps they are.
     """
     _tell(name, "what it does without its trees")
-    trees, few = sample.trees(model), measured_at_once(model)
+    trees = sample.trees(model)
     used = rem.faithfulness(
         head,
-        Batches(images, sample.labels, few),
+        Batches(images, sample.labels, measured_at_once(head)),
         trees=trees,
         verbose=progress() % 2,
     )
@@ -196,7 +196,10 @@ def faithfulness(
         # Shifting a feature map by a cell is not shifting an image.
         some = slice(SHIFTED)
         stability = tree_stability(
-            model, sample.images[some], trees.in_tree[some], batch_size=few
+            model,
+            sample.images[some],
+            trees.in_tree[some],
+            batch_size=measured_at_once(model),
         )
         used = dataclasses.replace(used, stability=stability)
     print(summary.wrapped(used.verdict), flush=True)
