@@ -152,7 +152,7 @@ def _columns(
             continue
         of_all = len(known) > 1 and all(map(column.is_known, known))
         if of_all and column.title not in _OF_SIZE:
-            values = [column.summary([model]).value for model in known]
+            values = [column.summary([model])[0] for model in known]
             least = 1.0 if column.factor == 100 else _LEAST
             (alike if max(values) - min(values) < least else differ).append(
                 column

@@ -195,13 +195,14 @@ def test_images_are_warped_about_their_middle_and_keep_their_edges():
         images,
         np.array([np.eye(2), turned, np.eye(2)]),
         np.array([[0.0, 0.0], [0.0, 0.0], [-1.0, 3.0]]),
+        (5, 7),
     )
     np.testing.assert_array_equal(new[0], images[0])
     np.testing.assert_allclose(new[1], images[1, ::-1, ::-1], atol=SUMS)
     moved = np.zeros((5, 7))
     moved[:, 3:] = 0.5  # the right edge, again and again
     np.testing.assert_allclose(new[2, ..., 0], moved, atol=SUMS)
-    half = warped(images[:1], np.eye(2)[None], np.array([[0.5, 0.0]]))
+    half = warped(images[:1], np.eye(2)[None], np.array([[0.5, 0.0]]), (5, 7))
     assert half[0, 1, 2, 0] == half[0, 0, 2, 0] == 0.5
 
 
