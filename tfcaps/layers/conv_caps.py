@@ -10,7 +10,7 @@ from keras import ops
 from tfcaps.layers.routed import RoutedCaps
 from tfcaps.layers.units import LayerUnits
 from tfcaps.layers.windows import Windows, WindowVotes, as_pair
-from tfcaps.ops import Tensor, check_positive
+from tfcaps.ops import MAP, Tensor, check_axes, check_one_of, check_positive
 from tfcaps.routing import EMRouting
 from tfcaps.routing.factored_votes import Block, materialize_votes
 from tfcaps.routing.votes import Votes
@@ -79,11 +79,7 @@ class ConvCaps(RoutedCaps):
         **kwargs: Any,
     ):
         check_positive(num_types=num_types, dim=dim)
-        if padding not in ("valid", "same"):
-            raise ValueError(
-                '`padding` must be "valid" or "same". Received: '
-                f"padding={padding!r}."
-            )
+        check_one_of(("valid", "same"), padding=padding)
         super().__init__(num_types, dim, routing, **kwargs)
         self.num_types = num_types
         self.kernel_size = as_pair(kernel_size, "kernel_size")
@@ -91,12 +87,7 @@ class ConvCaps(RoutedCaps):
         self.padding = padding
 
     def build(self, input_shape: Any) -> None:
-        if len(input_shape) != 5 or None in input_shape[1:]:
-            raise ValueError(
-                f"{type(self).__name__} takes capsules [batch, rows, columns, "
-                "types, components], all known but the batch. Received: "
-                f"input_shape={tuple(input_shape)}."
-            )
+        check_axes(self, input_shape, "capsules", *MAP, known=True)
         self._windows(input_shape)
         matrices = (*self.kernel_size, input_shape[-2])
         self._add_weights(matrices, input_shape[-1], math.prod(matrices))
@@ -157,7 +148,3 @@ class ConvCaps(RoutedCaps):
             2,
             self.routing.ignores_silent,
         )
-
-    def get_config(self) -> dict[str, Any]:
-        own = ("num_types", "kernel_size", "strides", "padding")
-        return {**super().get_config(), **{n: getattr(self, n) for n in own}}
