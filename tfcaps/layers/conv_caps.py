@@ -34,28 +34,17 @@ class ConvCaps(RoutedCaps):
         padding: `"valid"`, or `"same"` by TensorFlow's rule; children outside
             of the map have zero poses and activations. Defaults to `"valid"`.
         routing: As in `ClassCaps`. Defaults to `3`.
-        **kwargs: `use_bias`, `matrix`, `transformation_initializer` and
-            `bias_initializer`, as in `ClassCaps`, and arguments of
-            `keras.layers.Layer`.
+        **kwargs: Other arguments of `ClassCaps`, but for `share` and
+            `coordinates`.
 
-    Call arguments:
-        inputs: Child poses.
-        activations: Child activations `[b, h, w, t]`. Defaults to the lengths
-            of the poses.
-        return_activations: Bool. Return `(poses, activations)`. Defaults to
-            `False`.
-        return_couplings: Bool. Return `(poses, couplings)`, or all three.
-            Defaults to `False`.
+    Call arguments and errors are those of `ClassCaps`.
 
     Input shape:
-        `[b, h, w, t, k]`.
+        `[b, h, w, t, k]`, and activations `[b, h, w, t]`.
 
     Output shape:
         Poses `[b, h', w', num_types, dim]`. Activations `[b, h', w',
         num_types]` and couplings `[b, h', w', p, q, t, num_types]`, float32.
-
-    Raises:
-        ValueError: If an argument or the input's shape does not fit.
 
     Example:
 
