@@ -160,7 +160,7 @@ def measured_at_once(network: keras.Model) -> int:
 
     Its couplings are 256 MB at most.
     """
-    network = graphs.encoder(network)
+    network = graphs.classifier(network)
     children = math.prod(graphs.children_grid(network))
     couplings = children * int(network.outputs[0].shape[1])
     return int(np.clip(_COUPLINGS // couplings, 1, _MEASURED))

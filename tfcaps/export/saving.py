@@ -97,7 +97,7 @@ def save(
         )
     path = Path(path)
     check_unquantized(model)
-    served = rem.encoder(model)
+    served = rem.classifier(model)
     if levels is not None:
         served = rem.quantize_couplings(served, levels, mode=mode)
     sent = pixels_of(served, input_dtype, pixels)

@@ -1,6 +1,6 @@
 """Routing entropy minimisation: prune, decay, quantise, collect, measure."""
 
-from tfcaps.graphs import encoder
+from tfcaps.graphs import classifier
 from tfcaps.ops import quantize
 from tfcaps.rem.compaction.compact import compact
 from tfcaps.rem.evaluation.evaluate import Evaluator as Evaluator
@@ -58,8 +58,8 @@ __all__ = [
     "add_couplings",
     "blueprints",
     "capsule_outputs",
+    "classifier",
     "compact",
-    "encoder",
     "evaluate",
     "explain",
     "explanation",
