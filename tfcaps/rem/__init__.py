@@ -6,18 +6,14 @@ from tfcaps.rem.compaction.compact import compact
 from tfcaps.rem.evaluation.evaluate import Evaluator as Evaluator
 from tfcaps.rem.evaluation.evaluate import Report as Report
 from tfcaps.rem.evaluation.evaluate import evaluate
-from tfcaps.rem.evaluation.faithfulness import (
-    Faithfulness as Faithfulness,
-)
+from tfcaps.rem.evaluation.faithfulness import Faithfulness as Faithfulness
 from tfcaps.rem.evaluation.faithfulness import faithfulness
 from tfcaps.rem.evaluation.keypoints import Keypoints as Keypoints
 from tfcaps.rem.evaluation.keypoints import keypoints
 from tfcaps.rem.evaluation.levels import levels_curve, lowest_levels
 from tfcaps.rem.evaluation.named_parts import NamedParts as NamedParts
 from tfcaps.rem.evaluation.named_parts import PartMasks, named_parts
-from tfcaps.rem.evaluation.pixels import (
-    PixelFaithfulness as PixelFaithfulness,
-)
+from tfcaps.rem.evaluation.pixels import PixelFaithfulness as PixelFaithfulness
 from tfcaps.rem.evaluation.pixels import pixel_faithfulness
 from tfcaps.rem.explain import Explanation as Explanation
 from tfcaps.rem.explain import explain
