@@ -34,13 +34,13 @@ _METHODS = (
 )
 
 
-def encoder(model: keras.Model) -> keras.Model:
+def classifier(model: keras.Model) -> keras.Model:
     """Returns the part of a model from images to class lengths.
 
     It leaves out a decoder, the input `labels` from which a decoder or
     `RegularizedRouting` learns, and the outputs that `add_couplings` adds to
     train on. It shares the layers, and so the weights. Functions that take a
-    model to measure or to explain take the encoder of it.
+    model to measure or to explain take the classifier of it.
 
     Args:
         model: A functional or sequential model. Of several inputs `images` is
@@ -387,7 +387,7 @@ def children_grid(model: keras.Model) -> tuple[int, ...]:
 
     That is `(h, w, t)`, or `(i,)` where they have no positions.
     """
-    model = encoder(model)
+    model = classifier(model)
     layer = last_routed_layer(model)
     if not makes_classes(layer):
         raise ValueError(

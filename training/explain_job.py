@@ -84,7 +84,7 @@ def explain(options: argparse.Namespace) -> None:
     folder.names_by_hand()  # a mistake is told before the work
     classes = folder.class_names()
     pictures, unread = find(options.images, classes)
-    model = rem.encoder(folder.load_model(folder.main))
+    model = rem.classifier(folder.load_model(folder.main))
     shape = next(t for t in model.inputs if t.name == "images").shape[1:]
     pictures, images, left_out = read(
         pictures, shape, skip_broken=options.skip_broken

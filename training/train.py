@@ -99,11 +99,11 @@ def train_model(
             best = folder.best_path(name) if name == "baseline" else None
             stop = StopOnValidation(validation, path, config.patience, best)
             epochs, stops = stop.epochs(epochs), [stop]
-        encoder = rem.encoder(setup.classifier)
+        classifier = rem.classifier(setup.classifier)
         callbacks = [
             *stops,  # before the epoch's pruning, as in the paper
             *setup.changes,
-            Measure(name, encoder, setup.data.test, epochs, folder),
+            Measure(name, classifier, setup.data.test, epochs, folder),
             # Only epochs that are measured and finite.
             BackUp(backup),
         ]
@@ -253,9 +253,11 @@ def train_decoder(
     keras.utils.set_random_seed(config.seed)
     with devices.scope(strategy):
         # A copy from the file, because freezing changes the layers.
-        encoder = folder.load_model(config.model_names[-1])
+        classifier = folder.load_model(config.model_names[-1])
         arguments = models.network(config.model).decoder
-        decoded = tfcaps.models.with_decoder(encoder, frozen=True, **arguments)
+        decoded = tfcaps.models.with_decoder(
+            classifier, frozen=True, **arguments
+        )
         batches = training_batches(decoded, data, config)
         loss = tfcaps.losses.ReconstructionLoss(objectives.RECONSTRUCTION)
         rate = objectives.learning_rate(config, batches.num_batches)

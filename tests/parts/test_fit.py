@@ -170,7 +170,7 @@ def test_copies_keep_what_is_trained():
     assert float(copy.evaluate(IMAGES, LABELS, verbose=0)[0]) == pytest.approx(
         float(model.evaluate(IMAGES, LABELS, verbose=0)[0]), rel=1e-4
     )
-    for other in (rem.encoder(model), rem.add_couplings(model)):
+    for other in (rem.classifier(model), rem.add_couplings(model)):
         assert type(other) is type(keras.Model(model.input, model.output))
 
 

@@ -96,7 +96,7 @@ def save(
             "KERAS_BACKEND=tensorflow and load it."
         )
     check_unquantized(model)
-    path, served = Path(path), rem.encoder(model)
+    path, served = Path(path), rem.classifier(model)
     if levels is not None:
         served = rem.quantize_couplings(served, levels, mode=mode)
     sent = pixels_of(served, input_dtype, pixels)

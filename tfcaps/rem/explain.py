@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfcaps.graphs import encoder, last_routed_layer
+from tfcaps.graphs import classifier, last_routed_layer
 from tfcaps.rem.evaluation.faithfulness import tree_lengths
 from tfcaps.rem.maps import blueprints, part_pictures
 from tfcaps.rem.parse.receptive_fields import ReceptiveFields, receptive_fields
@@ -156,7 +156,7 @@ def explain(
     (2, 3, 10)
     """
     images = np.asarray(images)
-    model = encoder(model)
+    model = classifier(model)
     if trees is None:
         trees = trees_of(model, images, couplings=False)
     images = trees.match(images)

@@ -183,7 +183,9 @@ def test_wrong_input_is_an_error(model, images):
         (lambda: rem.evaluate(model, (images, labels + 4)), r"in \[0, 3\]"),
         (lambda: rem.evaluate(model, []), "The data set has no samples"),
         (lambda: rem.evaluate(unbuilt, data), "must be a functional model, or"),
-        (lambda: rem.encoder(pair), "of several inputs must be made of a"),
+        (lambda: rem.classifier(pair), "of several inputs must be made of a"),
+        (lambda: rem.evaluate(data, model), "must be a Keras model; data"),
+        (lambda: rem.trees(data, model), "must be a Keras model; data"),
         (lambda: rem.evaluate(unrouted, data), "has no routed capsule layer"),
     ):
         with pytest.raises(ValueError, match=message):

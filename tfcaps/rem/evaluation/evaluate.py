@@ -14,7 +14,7 @@ from tfcaps.finite import check_weights
 from tfcaps.graphs import (
     check_called_once,
     check_unquantized,
-    encoder,
+    classifier,
     keep_pruned,
     routed_layers,
     routing_of,
@@ -318,7 +318,7 @@ class Evaluator:
     ):
         routed_layers(model)  # their absence is the clearer error
         check_unquantized(model)
-        self.model = encoder(model)
+        self.model = classifier(model)
         layers = routed_layers(self.model)
         check_called_once(self.model, layers[-1])
         self.mode = check_mode(mode)
