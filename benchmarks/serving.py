@@ -34,7 +34,9 @@ Ask = Callable[[Any], Any]
 def measure(settings: Settings) -> list[Row]:
     """Asks each network for its answers, for its trees, and a plain one."""
     turns, seconds = (1, 0.1) if settings.quick else (_TURNS, _SECONDS)
-    made = {"figures": lambda: models.load_pretrained("figures")}
+    made: dict[str, Callable[[], keras.Model]] = {
+        "figures": lambda: models.load_pretrained("figures")
+    }
     if not settings.quick:
         made["photos"] = _of_photos
     rows = []

@@ -26,7 +26,7 @@ from examples import seeds
 # Shares that are taken away, one after the other: of the weights, and of the
 # multiply-adds of both convolutions.
 WEIGHTS = (0.7, 0.9, 0.95, 0.98, 0.99)
-FILTERS = (0.5, 0.75, 0.9, 0.95)
+FILTERS = (0.5, 0.8, 0.95)
 _BATCH, _TIMED = 64, 5
 # What is drawn, and how it is called.
 _DRAWN = {
@@ -113,8 +113,8 @@ def _networks(
         yield "random weights", share, model
     model, trained = again(), options.epochs
     adds = rem.multiply_adds(whole)
-    convolutions = adds.per_layer["conv1"] + adds.per_layer["conv2"]
-    convolutions /= adds.total
+    inner = adds.per_layer["conv1"] + adds.per_layer["conv2"]
+    convolutions = inner / adds.total
     for share in FILTERS:
         of_all = share * convolutions
         prune = rem.Prune(of_all, "structured", begin=0.0, end=0.5)
@@ -144,12 +144,11 @@ def _measures(model: Any, data: Any, tested: int) -> seeds.Row:
     import keras
 
     from tfcaps import rem
-    from training import results
     from training.sample import Sample
 
     sample = Sample(data)
     images, labels = sample.images[:], sample.labels
-    named: Any = results.measure_parts(model, sample)
+    named: Any = rem.named_parts(sample.trees(model), _parts(sample.masks))
     report = rem.evaluate(model, (images, labels))
     used = rem.faithfulness(model, (images[:tested], labels[:tested]))
     plain = keras.Model(model.input, model.output)
@@ -173,6 +172,17 @@ def _measures(model: Any, data: Any, tested: int) -> seeds.Row:
         "types": report.type_entropy_bits,
         "changes": 100 * used.answer_changes["zero"],
     }
+
+
+def _parts(masks: Any) -> Any:
+    from tfcaps import rem
+
+    return rem.PartMasks(
+        masks.parts if masks.centres is None else masks.centres,
+        masks.loose if masks.loose_centres is None else masks.loose_centres,
+        masks.kinds,
+        masks.loose_kinds,
+    )
 
 
 def _before(folder: Path) -> list[seeds.Row]:

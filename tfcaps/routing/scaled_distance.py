@@ -62,8 +62,6 @@ class ScaledDistanceRouting(Routing):
     iterations: int = 3
     distance_scale: str = "capsule"
     gradient: str = "full"
-    levels: int | None = None
-    mode: str = "midtread"
 
     @property
     def ignores_silent(self) -> bool:  # type: ignore[override]
