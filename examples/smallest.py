@@ -218,8 +218,12 @@ def draw(path: Path, rows: Sequence[seeds.Row]) -> None:
                         *(left, middles, ends), fmt=style, color=f"C{tint}",
                         label=label, ms=5, lw=1.2, capsize=2,
                     )  # fmt: skip
-            panel.set(xscale="log", ylim=(0, None))
-            panel.legend(fontsize=7)
+            top = 103 if drawn is _DRAWN else None
+            panel.set(xscale="log", ylim=(0, top))
+            panel.minorticks_off()
+            left, _, _ = _curve(lines, what, of, "accuracy")
+            panel.set_xticks(left, [f"{x:,.0f}" for x in left], rotation=30)
+            panel.legend(fontsize=7, loc="lower left")
         panels[0, column].set(title=f"{what} taken away, {control} beside")
         panels[1, column].set(xlabel=title)
         panels[0, column].invert_xaxis()
