@@ -69,10 +69,11 @@ def test_network_is_small_float32_and_what_its_card_says(name):
 @pytest.mark.slow
 @each_name
 def test_network_is_as_good_as_its_card_says(name):
-    if name != "figures" and not (DATA / name).is_dir():
-        pytest.skip(f"{name} is not in {DATA}; TFDS_DATA_DIR names its folder")
+    source = facts_of(name)["dataset"]
+    if source != "figures" and not (DATA / source).is_dir():
+        pytest.skip(f"{source} is not in {DATA}; see TFDS_DATA_DIR")
     data_dir = str(DATA) if DATA.is_dir() else None
-    data = datasets.load(name, data_dir)
+    data = datasets.load(source, data_dir)
     assert list(data.class_names) == facts_of(name)["classes"]
     images, labels = data.test.images[:], data.test.labels
     model = load_pretrained(name)
