@@ -105,8 +105,8 @@ def _networks(
         yield "weights", share, rem.compact(model)
     model, trained = again(), options.epochs
     adds = rem.multiply_adds(whole)
-    convolutions = adds.per_layer["conv1"] + adds.per_layer["conv2"]
-    convolutions /= adds.total
+    inner = adds.per_layer["conv1"] + adds.per_layer["conv2"]
+    convolutions = inner / adds.total
     for share in FILTERS:
         of_all = share * convolutions
         prune = rem.Prune(of_all, "structured", begin=0.0, end=0.5)

@@ -146,13 +146,14 @@ def _columns(
 ) -> tuple[list[Column], list[Column]]:
     """Returns what models differ in, and what is alike in all."""
     known = [report.to_dict() for report in reports.values()]
-    differ, alike = [], []
+    differ: list[Column] = []
+    alike: list[Column] = []
     for column in _COLUMNS:
         if not any(map(column.is_known, known)):
             continue
         of_all = len(known) > 1 and all(map(column.is_known, known))
         if of_all and column.title not in _OF_SIZE:
-            values = [column.summary([model]).value for model in known]
+            values = [column.summary([model])[0] for model in known]
             least = 1.0 if column.factor == 100 else _LEAST
             (alike if max(values) - min(values) < least else differ).append(
                 column

@@ -147,7 +147,7 @@ def _measured(
         of_classes = (look_up(m, f"{owner}.per_class.{name}") for m in models)
         means = map(mean, zip(*of_classes, strict=True))
         text += f" ({column.number(pstdev(means))})"
-    return text, ours.value
+    return text, ours[0]
 
 
 def parse(text: str) -> float:

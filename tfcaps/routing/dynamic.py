@@ -78,9 +78,7 @@ class DynamicRouting(Routing):
     }
     iterations: int = 3
     gradient: str = "last"
-    levels: int | None = None
     leaky: bool = False
-    mode: str = "midtread"
     sharpness: float = 1.0
     orphan: float = 0.0
     sharpness_mode: str = "fixed"

@@ -61,8 +61,6 @@ class ScaledDistanceRouting(Routing):
     iterations: int = 3
     distance_scale: str = "capsule"
     gradient: str = "full"
-    levels: int | None = None
-    mode: str = "midtread"
 
     @property
     def ignores_silent(self) -> bool:  # type: ignore[override]
