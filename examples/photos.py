@@ -2,7 +2,7 @@
 
 python -m examples.photos runs/cats-1 runs/cats-2 --to results/photos
 
-measures finished runs of `training/run.py --rem --backbone` that differ by
+measures finished runs of constellations on a `--backbone` that differ by
 their seed, and writes named_parts.json and the table of named_parts.md.
 """
 
@@ -11,8 +11,6 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from cli import (
     Parser,
@@ -34,7 +32,7 @@ def make_parser() -> Parser:
 
 def run(options: argparse.Namespace) -> None:
     """Measures the runs, and writes the table."""
-    check_installed(data="sklearn PIL")
+    check_installed(data="PIL")
     start_quietly()
     options.to.mkdir(parents=True, exist_ok=True)
     maps: dict[str, dict[str, Any]] = {}
@@ -51,6 +49,7 @@ def measured(run: Path, maps: dict[str, dict[str, Any]]) -> seeds.Row:
         run: Its folder.
         maps: The features of each data set, which are computed once.
     """
+    from tfcaps.parts import body_plan
     from training import datasets, features
     from training.folder import RunFolder
 
@@ -65,33 +64,25 @@ def measured(run: Path, maps: dict[str, dict[str, Any]]) -> seeds.Row:
         config,
         maps.setdefault(config.dataset, {}),
     )
+    train, test = cached.data.train, cached.data.test
     used: Any = report.faithfulness
     named: Any = report.named_parts
     return {
         "dataset": config.dataset,
         "seed": config.seed,
         "accuracy": 100 * report.accuracy,
-        "linear": linear(cached.data.train, cached.data.test),
+        "linear": 100
+        * body_plan.linear_accuracy(
+            train.images.pixels,
+            train.labels,
+            test.images.pixels,
+            test.labels,
+            data.num_classes,
+        ),
         "leaves": named.leaves,
         "empty": 100 * used.empty_trees,
         **seeds.tree_measures(used),
     }
-
-
-def linear(train: Any, test: Any) -> float:
-    """Returns how many a linear head on pooled features has right."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    def pooled(maps: Any) -> Any:
-        return np.stack([maps[k].mean(axis=(0, 1)) for k in range(len(maps))])
-
-    model = make_pipeline(
-        StandardScaler(), LogisticRegression(C=0.003, max_iter=500)
-    )
-    model.fit(pooled(train.images), train.labels)
-    return float(100 * model.score(pooled(test.images), test.labels))
 
 
 if __name__ == "__main__":

@@ -60,11 +60,11 @@ zoom LOW,HIGH: least and largest factor of a training image's size, as 0.8,1.25
 model: one of --list-models
 backbone: efficientnet_lite0, a network of keras.applications, such as
     MobileNetV3Small, or a .keras file without its top (in --data-dir or a
-    path), on whose feature map --model constellation_capsnet, parts_capsnet or
-    dr_capsnet then stands
+    path), on which --model body_plan_capsnet then stands, for photos of 128
+    pixels or more, or constellation_capsnet, parts_capsnet or dr_capsnet
 routing: a routing such as dynamic or em, or a number of iterations of dynamic
     routing (default: the model's own)
-part_types: most types of parts of constellation_capsnet (default: its own)
+part_types: most types of parts of a network of parts (default: its own)
 decoder: reconstruct images too: trained with the capsules, or afterwards
 
 [training]
@@ -85,7 +85,8 @@ baseline: train the baseline too, or REM alone
 levels N: levels of the couplings, 2 to 256; or several with commas, one for
     each routed layer; or lowest, at which no model loses more than one in a
     thousand right answers on the validation images
-rem_epochs: passes of REM over the images (default: as --epochs)
+rem_epochs: passes of REM over the images (default: 3 on figures and with a
+    backbone, otherwise as --epochs)
 warm_start: begin REM with the weights of the trained baseline, or as it began
 start_from RUN: take the network of another run as the baseline that REM begins
     with; settings that are not given are those of that run

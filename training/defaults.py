@@ -53,6 +53,10 @@ def load(
     from the pictures of a folder.
     """
     config = Config(dataset=dataset)
+    if backbone is not None and model is None:
+        # Large photos can be seen through windows.
+        large = load(dataset).resize == _PHOTO_SIDE
+        model = _PLAN if large else CONSTELLATION
     names_parts = model in (None, CONSTELLATION)
     is_plan = model == _PLAN
     if is_plan or (backbone is not None and names_parts):
