@@ -148,7 +148,7 @@ def _measures(model: Any, data: Any, tested: int) -> seeds.Row:
 
     sample = Sample(data)
     images, labels = sample.images[:], sample.labels
-    named: Any = rem.named_parts(sample.trees(model), _parts(sample.masks))
+    named: Any = rem.named_parts(sample.trees(model), sample.masks)
     report = rem.evaluate(model, (images, labels))
     used = rem.faithfulness(model, (images[:tested], labels[:tested]))
     plain = keras.Model(model.input, model.output)
@@ -172,17 +172,6 @@ def _measures(model: Any, data: Any, tested: int) -> seeds.Row:
         "types": report.type_entropy_bits,
         "changes": 100 * used.answer_changes["zero"],
     }
-
-
-def _parts(masks: Any) -> Any:
-    from tfcaps import rem
-
-    return rem.PartMasks(
-        masks.parts if masks.centres is None else masks.centres,
-        masks.loose if masks.loose_centres is None else masks.loose_centres,
-        masks.kinds,
-        masks.loose_kinds,
-    )
 
 
 def _before(folder: Path) -> list[seeds.Row]:

@@ -20,7 +20,8 @@ def load_pretrained(name: str) -> keras.Model:
 
     Args:
         name: `"figures"`, figures that are made of five parts; `"mnist"`,
-            handwritten digits; or `"fashion_mnist"`, clothes.
+            handwritten digits, and `"mnist_strokes"`, the same by their
+            strokes; or `"fashion_mnist"`, clothes.
 
     Returns:
         A network of parts, float32 and not compiled, from images
