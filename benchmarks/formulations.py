@@ -1,8 +1,8 @@
 """One class layer, computed as public code computes it and as tfcaps does.
 
 The public formulations are written afresh, in plain TensorFlow, as traced
-functions. All have dynamic routing without bias, and with `gradient="last"` the
-votes of all but the last iteration are constants.
+functions. Those of dynamic routing have no bias, and with `gradient="last"` the
+votes of all but the last iteration are constants. EM routes matrices of 4x4.
 """
 
 from collections.abc import Callable
@@ -13,13 +13,16 @@ import tensorflow as tf
 
 from benchmarks.measure import Row, Settings, interleaved
 from tfcaps.layers import ClassCaps
-from tfcaps.routing import DynamicRouting
+from tfcaps.routing import DynamicRouting, EMRouting
 
-# What is compared, by the gradient that it has.
+# What is compared, by the gradient that it has, and of EM routing.
 CANDIDATES = {
     "last": ("tiled", "einsum", "tfcaps"),
     "full": ("einsum", "tfcaps"),
+    "em": ("tiled", "tfcaps"),
 }
+
+_TEMPERATURE, _EPSILON = 0.03, 0.01
 
 
 class Size(NamedTuple):
@@ -33,12 +36,18 @@ class Size(NamedTuple):
     iterations: int = 3
 
 
+# The windows of 8 images in the first routed layer of `em_capsnet`, as a batch.
+OF_EM = Size(392, 72, 16, 16, 16, 2)
+
+
 def measure(settings: Settings) -> list[Row]:
     """Times all candidates, forward and with gradients."""
-    size = Size(batch=2) if settings.quick else Size()
-    inputs = (size.batch, size.children, size.child_dim)
     rows = []
     for gradient, names in CANDIDATES.items():
+        size = OF_EM if gradient == "em" else Size()
+        if settings.quick:
+            size = size._replace(batch=2)
+        inputs = (size.batch, size.children, size.child_dim)
         calls, steps = (
             interleaved(
                 f"formulations, gradient {gradient}, {kind}",
@@ -103,8 +112,12 @@ def _forward(
     name: str, gradient: str, size: Size
 ) -> tuple[Callable[[Any], Any], tf.Variable]:
     """Returns a function from children to poses, and its weight."""
-    shape = (size.children, size.parents, size.child_dim, size.dim)
-    weight = 0.1 * _normal(*shape, seed=1)
+    is_em = gradient == "em"
+    sides = (4, 4) if is_em else (size.child_dim, size.dim)
+    weight = 0.1 * _normal(size.children, size.parents, *sides, seed=1)
+    if is_em and name != "tfcaps":
+        variable = tf.Variable(weight)
+        return lambda children: _em(children, variable, size), variable
     if name != "tfcaps":
         make = {"tiled": _tiled, "einsum": _einsum}[name]
         variable = tf.Variable(weight)
@@ -117,8 +130,11 @@ def _forward(
     layer = ClassCaps(
         size.parents,
         size.dim,
-        routing=DynamicRouting(size.iterations, gradient),
+        routing=EMRouting(size.iterations, _TEMPERATURE, _EPSILON)
+        if is_em
+        else DynamicRouting(size.iterations, gradient),
         use_bias=False,
+        matrix=is_em,
     )
     layer.build((None, size.children, size.child_dim))
     layer.transformation.assign(weight)
@@ -158,6 +174,30 @@ def _route(
         shares = tf.nn.softmax(logits, 2)
         logits += agreement(earlier, _squash(weighted_sum(shares, earlier)))
     return _squash(weighted_sum(tf.nn.softmax(logits, 2), votes))
+
+
+def _em(children: Any, weight: Any, size: Size) -> Any:
+    """EM routing as the public code of matrix capsules writes it."""
+    activations = tf.norm(children, axis=-1)[:, :, None, None]
+    rows = tf.reshape(children, (-1, size.children, 1, 4, 4))
+    rows = tf.tile(rows, [1, 1, size.parents, 1, 1])
+    maps = tf.tile(weight[None], [size.batch, 1, 1, 1, 1])
+    shape = (-1, size.children, size.parents, 16)
+    votes = tf.reshape(tf.matmul(rows, maps), shape)
+    shares = tf.fill([size.batch, *shape[1:3], 1], 1.0 / size.parents)
+    for step in range(size.iterations):
+        weights = shares * activations
+        mass = tf.reduce_sum(weights, 1, keepdims=True)
+        means = tf.reduce_sum(weights * votes, 1, keepdims=True) / mass
+        squares = tf.square(votes - means)
+        variances = tf.reduce_sum(weights * squares, 1, keepdims=True) / mass
+        variances += _EPSILON
+        width = 0.5 * tf.reduce_sum(tf.math.log(variances), -1, keepdims=True)
+        heat = _TEMPERATURE * (1 - 0.95 ** (step + 1))
+        logits = tf.math.log_sigmoid(-heat * mass * width) - width
+        distances = tf.reduce_sum(squares / variances, -1, keepdims=True)
+        shares = tf.nn.softmax(logits - 0.5 * distances, 2)
+    return tf.squeeze(means, 1)
 
 
 def _squash(sums: Any) -> Any:

@@ -28,8 +28,11 @@ _COLUMNS = (
     ("step, ms", "{step}"),
     ("ratio", "{step_ratio}"),
     ("peak, MB", "{peak_mb}"),
+    ("images/s", "{per_second}"),
+    ("p99, ms", "{p99_ms}"),
     ("ratio is to", "{base}"),
 )
+_OPTIONAL = {"peak_mb": ",.0f", "per_second": ",.0f", "p99_ms": ",.2f"}
 
 
 class Settings(NamedTuple):
@@ -48,6 +51,8 @@ class Row(NamedTuple):
     step: Mapping[str, Any]  # the same with gradients, of networks Adam
     base: str | None = None  # the name of what it is compared with
     peak_mb: float | None = None  # the most memory of training on a GPU
+    per_second: float | None = None  # images that clients got answers for
+    p99_ms: float | None = None  # what 99 of 100 answers took less than
 
 
 def machine() -> dict[str, Any]:
@@ -97,9 +102,8 @@ def table_of_rows(parts: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
                 compared = ms and base is not row
                 ratio = f"{ms / base[kind]['ms']:.2f}" if compared else ""
                 cells[f"{kind}_ratio"] = ratio
-            cells["peak_mb"] = (
-                f"{row['peak_mb']:,.0f}" if row["peak_mb"] else ""
-            )
+            for key, form in _OPTIONAL.items():
+                cells[key] = f"{row[key]:{form}}" if row.get(key) else ""
             inputs = "x".join(map(str, row["inputs"]))
             records.append({**row, **cells, "part": part, "inputs": inputs})
     return table(records, _COLUMNS, left=3)

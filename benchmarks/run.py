@@ -32,6 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PARTS = {
     "formulations": "formulations:measure",
     "models": "models:measure",
+    "serving": "serving:measure",
     "gpu": "models:measure_on_gpu",
 }
 _QUICK_ROUNDS = 2
@@ -52,7 +53,7 @@ def make_parser() -> Parser:
         "--only",
         nargs="+",
         choices=PARTS,
-        default=["formulations", "models"],
+        default=["formulations", "models", "serving"],
         help="these parts (default: all but gpu)",
     )
     add(

@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> None:
             print(lines[-1], flush=True)
             path.write_text("".join(f"{x}\n" for x in lines), "utf-8")
         rows = [json.loads(line) for line in lines]
-        write_tables(options.to / "table.md", *tables(rows))
+        write_tables(options.to / "table.md", "\n\n".join(tables(rows)))
 
 
 def measured(options: argparse.Namespace, data: Any, seed: int) -> Row:
@@ -112,8 +112,11 @@ def measured(options: argparse.Namespace, data: Any, seed: int) -> Row:
     row["leaves"] = float(unseen.leaves.mean())
     for name in ("deep", "local"):
         row[f"linear_{name}"] = body_plan.linear_accuracy(
-            *(maps["train"][name], labels[train]),
-            *(maps["test"][name], labels[test], classes),
+            maps["train"][name],
+            labels[train],
+            maps["test"][name],
+            labels[test],
+            classes,
         )
     if set(_ENDS) <= set(data.part_names):
         ends = [data.part_names.index(name) for name in _ENDS]

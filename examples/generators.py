@@ -91,14 +91,7 @@ def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
     network.fit(images / 255.0, labels, _BATCH, options.epochs, verbose=0)
     network = tfcaps.parts.without_spare_types(network)
     trees = rem.trees(network, tested / 255.0, couplings=False)
-    parts = rem.PartMasks(
-        masks.centres,
-        masks.loose_centres,
-        masks.kinds,
-        masks.loose_kinds,
-        masks.kind_names,
-    )
-    named: Any = rem.named_parts(trees, parts)
+    named: Any = rem.named_parts(trees, masks)
     alone = rem.named_parts(trees, rem.estimated_parts(trees, tested / 255.0))
     return {
         "kinds": len(drawn.kinds),

@@ -47,11 +47,7 @@ def run(options: argparse.Namespace) -> None:
 
     folder = RunFolder.resume(options.run)
     config = folder.config
-    data = datasets.load(
-        config.dataset, config.data_dir, validation=0.0, resize=config.resize
-    )
-    if config.samples is not None:
-        data = data.reduced(config.samples)
+    data = datasets.of_run(config)
     images, labels = data.test
     model: Any = folder.load_model(config.model_names[-1])
     maps = model.maps(images, options.cache)["local"]

@@ -2,7 +2,7 @@
 
 python -m examples.photos runs/cats-1 runs/cats-2 --to results/photos
 
-measures finished runs of `training/run.py --rem --backbone` that differ by
+measures finished runs of constellations on a `--backbone` that differ by
 their seed, and writes named_parts.json and the table of named_parts.md.
 """
 
@@ -12,12 +12,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from cli import Parser, check_installed, run_command, start_quietly
+from cli import (
+    Parser,
+    UserError,
+    check_installed,
+    run_command,
+    start_quietly,
+)
 from examples import seeds
-
-_MOST = 2000  # photos that are measured
 
 
 def make_parser() -> Parser:
@@ -30,7 +32,7 @@ def make_parser() -> Parser:
 
 def run(options: argparse.Namespace) -> None:
     """Measures the runs, and writes the table."""
-    check_installed(data="sklearn PIL")
+    check_installed(data="PIL")
     start_quietly()
     options.to.mkdir(parents=True, exist_ok=True)
     maps: dict[str, dict[str, Any]] = {}
@@ -41,59 +43,46 @@ def run(options: argparse.Namespace) -> None:
 
 
 def measured(run: Path, maps: dict[str, dict[str, Any]]) -> seeds.Row:
-    """Measures a run.
+    """Returns what a run measured, beside a linear head.
 
     Args:
         run: Its folder.
         maps: The features of each data set, which are computed once.
     """
-    from tfcaps import rem
+    from tfcaps.parts import body_plan
     from training import datasets, features
     from training.folder import RunFolder
 
     folder = RunFolder.resume(run)
-    config = folder.config
-    data = datasets.load(
-        config.dataset,
-        config.data_dir,
-        validation=config.validation,
-        resize=config.resize,
+    config, known = folder.config, folder.read_report(folder.main)
+    if known is None:
+        raise UserError(f"the run in {run} is not finished: no rem.json.")
+    report, data = known[0], datasets.of_run(config)
+    cached = features.cache_features(
+        folder.load_model(folder.main),
+        data,
+        config,
+        maps.setdefault(config.dataset, {}),
     )
-    if config.samples is not None:
-        data = data.reduced(config.samples)
-    model = folder.load_model(config.model_names[-1])
-    kept = maps.setdefault(config.dataset, {})
-    cached = features.cache_features(model, data, config, kept)
-    known, unseen = cached.data.train, cached.data.test
-    # In an order of its own, as test images may come class by class.
-    order = np.random.default_rng(0).permutation(len(unseen.labels))[:_MOST]
-    images, labels = unseen.images[order], unseen.labels[order]
-    trees = rem.trees(cached.head, images, couplings=False)
+    train, test = cached.data.train, cached.data.test
+    used: Any = report.faithfulness
+    named: Any = report.named_parts
     return {
         "dataset": config.dataset,
         "seed": config.seed,
-        "accuracy": seeds.percent_right(trees.lengths, labels),
-        "linear": linear(known, unseen),
-        "leaves": float(trees.leaves.mean()),
-        "empty": 100 * float(np.mean(trees.leaves == 0)),
-        **seeds.tree_measures(rem.faithfulness(cached.head, (images, labels))),
+        "accuracy": 100 * report.accuracy,
+        "linear": 100
+        * body_plan.linear_accuracy(
+            train.images.pixels,
+            train.labels,
+            test.images.pixels,
+            test.labels,
+            data.num_classes,
+        ),
+        "leaves": named.leaves,
+        "empty": 100 * used.empty_trees,
+        **seeds.tree_measures(used),
     }
-
-
-def linear(train: Any, test: Any) -> float:
-    """Returns how many a linear head on pooled features has right."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    def pooled(maps: Any) -> Any:
-        return np.stack([maps[k].mean(axis=(0, 1)) for k in range(len(maps))])
-
-    model = make_pipeline(
-        StandardScaler(), LogisticRegression(C=0.003, max_iter=500)
-    )
-    model.fit(pooled(train.images), train.labels)
-    return float(100 * model.score(pooled(test.images), test.labels))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ A row of measures is added to <name>.jsonl, and <name>.md made of all rows.
 """
 
 import argparse
+import dataclasses
 import json
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
@@ -13,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from cli import Parser, run_command, start_quietly
-from markdown_table import markdown, write_tables
+from markdown_table import narrow, write_tables
 
 Row = dict[str, Any]
 PAGES = tomllib.loads(Path(__file__).with_name("pages.toml").read_text("utf-8"))
 FOLDER = Path("results") / "named_parts"
+_DRAWN = 10  # images whose trees are drawn
 
 
 def write_page(path: Path, name: str, rows: Sequence[Row]) -> None:
@@ -27,7 +29,7 @@ def write_page(path: Path, name: str, rows: Sequence[Row]) -> None:
     lines.sort(key=lambda line: [line[key] for key in page["order"]])
     cells = [[_cell(form, x) for _, form in page["columns"]] for x in lines]
     heads = [head for head, _ in page["columns"]]
-    write_tables(path, markdown([heads, *cells]))
+    write_tables(path, narrow([heads, *cells]))
 
 
 def _lines(row: Row, names: Sequence[str] | None) -> Iterator[Row]:
@@ -146,11 +148,11 @@ def named_parts(
     from tfcaps import rem
 
     masks = masks[: len(trees)]
-    kinds, there = masks.kinds.copy(), masks.kinds >= 0
     if by_chance:
+        kinds, there = masks.kinds.copy(), masks.kinds >= 0
         kinds[there] = np.random.default_rng(0).permutation(kinds[there])
-    known = rem.PartMasks(masks.parts, kinds=kinds, reach=None)
-    return rem.named_parts(trees, known, type_kinds=type_kinds)
+        masks = dataclasses.replace(masks, kinds=kinds)
+    return rem.named_parts(trees, masks, type_kinds=type_kinds)
 
 
 def kinds_of_types(named: Any) -> Any:
@@ -182,29 +184,28 @@ def tree_measures(used: Any) -> Row:
 
 def draw_trees(
     path: Path,
+    network: Any,
     images: Any,
-    titles: Sequence[str],
-    wrong: Sequence[bool],
-    leaves: Sequence[Sequence[tuple[Any, str]]],
+    trees: Any,
+    labels: Any,
+    classes: Sequence[str],
+    types: Sequence[str] | None = None,
 ) -> None:
-    """Draws images and their leaves, each a place and what it is called.
+    """Draws the trees of the first images, with names of classes and types."""
+    from tfcaps import rem, viz
 
-    Wrong titles are red.
-    """
-    import matplotlib.pyplot as plt
-
-    rows = -(-len(images) // 5)
-    figure = plt.figure(figsize=(10, 2.3 * rows), layout="constrained")
-    style: Any = {"color": "w", "ha": "center", "va": "center", "fontsize": 8}
-    style["bbox"] = {"fc": "tab:blue", "ec": "none", "alpha": 0.7, "pad": 1}
-    for number, image in enumerate(images):
-        panel = figure.add_subplot(rows, 5, number + 1)
-        panel.set_axis_off()
-        panel.imshow(np.squeeze(image), cmap="gray")
-        tint = "crimson" if wrong[number] else "k"
-        panel.set_title(titles[number], fontsize=9, color=tint)
-        for (row, column), text in leaves[number]:
-            panel.text(column, row, text, **style)
+    few = slice(_DRAWN)
+    explained = rem.explain(
+        network,
+        images[few],
+        trees=trees[few],
+        class_names=classes,
+        type_names=types,
+    )
+    pairs = zip(trees.predicted[few], labels[few], strict=True)
+    titles = [
+        f"{classes[j]} ({'right' if j == k else f'WRONG: {classes[k]}'})"
+        for j, k in pairs
+    ]
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=80)
-    plt.close(figure)
+    viz.tree_fields(explained, titles).save(path)

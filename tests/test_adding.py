@@ -42,18 +42,18 @@ _ADDED = (
     ),
     (
         "training/configs.py",
-        '    "none": "nothing",',
-        '    "few": "all but the largest weights, see --keep-one-of",',
+        "    each epoch what the validation loss does not need",
+        "keep_one_of: of so many weights `few` keeps one",
+    ),
+    (
+        "training/configs.py",
+        "_SMALLEST, _LARGEST = 0.1, 10.0",
+        'STRATEGIES += ["few"]',
     ),
     (
         "training/configs.py",
         "    max_searches: int = 12",
-        """\
-    keep_one_of: int = setting(
-        2,
-        "of so many weights `few` keeps one",
-        limits=(2, 9),
-    )""",
+        "    keep_one_of: Annotated[int, Limits(2, 9)] = 2",
     ),
     (
         "training/pruning.py",

@@ -27,37 +27,26 @@ class Augmentation:
     contrast: tuple[float, ...] = ()
 
     def move(self, images: Pixels, draw: np.random.Generator) -> Pixels:
-        """Moves pixels to other places."""
-        at_once = self.fill == "edge" or self.zoom
-        if at_once and self.crop is None:
-            return self._moved(images, draw, self.shift, self.flip)
-        if self.shift:
-            images = shifted(images, self.shift, draw)
-        if self.crop is not None:
-            images = cropped(images, (self.crop, self.crop), draw)
-        if self.flip:
-            mirrored = draw.random((len(images), 1, 1, 1)) < 0.5
-            images = np.where(mirrored, images[:, :, ::-1], images)
-        if self.zoom or self.rotation:
-            images = self._moved(images, draw, shift=0, flip=False)
-        return images
-
-    def _moved(
-        self, images: Pixels, draw: np.random.Generator, shift: int, flip: bool
-    ) -> Pixels:
-        """Does all at once, so that pixels are interpolated once."""
-        count = len(images)
+        """Moves pixels to other places, all at once: interpolated once."""
+        if not (
+            self.shift or self.crop or self.flip or self.rotation or self.zoom
+        ):
+            return images
+        count, *old = images.shape[:3]
+        new = [self.crop or side for side in old]
+        room = np.subtract(old, new)
+        # Whole pixels, so that what is only shifted is not blurred.
+        offsets = draw.integers(0, room + 1, (count, 2)) - room / 2
+        offsets += draw.integers(-self.shift, self.shift + 1, (count, 2))
         low, high = self.zoom or (1.0, 1.0)
         zoom = draw.uniform(low, high, count)
         angles = np.deg2rad(draw.uniform(-1.0, 1.0, count) * self.rotation)
-        offsets = draw.uniform(-1.0, 1.0, (count, 2)) * shift
-        mirrored = flip & (draw.random(count) < 0.5)
         cosine, sine = np.cos(angles) / zoom, np.sin(angles) / zoom
+        mirrored = draw.random(count) < 0.5 * self.flip
         sign = np.where(mirrored, -1.0, 1.0)
-        rows = np.stack([cosine, sine * sign], axis=-1)
-        columns = np.stack([-sine, cosine * sign], axis=-1)
-        maps = np.stack([rows, columns], axis=1)
-        return warped(images, maps, offsets, self.fill)
+        maps = np.array([[cosine, sine * sign], [-sine, cosine * sign]])
+        maps = maps.transpose(2, 0, 1)
+        return warped(images, maps, offsets, (new[0], new[1]), self.fill)
 
     def colour(self, images: Floats, draw: np.random.Generator) -> Floats:
         """Changes the values of pixels, which stay in [0, 1]."""
@@ -67,45 +56,22 @@ class Augmentation:
             return numbers.astype(np.float32)
 
         if self.brightness:
-            images = _clipped(images * each_image(*self.brightness))
-        if self.brightness_delta:
-            limit = self.brightness_delta
-            images = _clipped(images + each_image(-limit, limit))
+            images = np.clip(images * each_image(*self.brightness), 0.0, 1.0)
+        if limit := self.brightness_delta:
+            images = np.clip(images + each_image(-limit, limit), 0.0, 1.0)
         if self.contrast:
-            mean = images.reshape(len(images), -1).mean(axis=1)
-            mean = mean[:, np.newaxis, np.newaxis, np.newaxis]
+            mean = images.mean(axis=(1, 2, 3), keepdims=True)
             factor = each_image(*self.contrast)
-            images = _clipped(images * factor + mean * (1.0 - factor))
+            images = np.clip(mean + factor * (images - mean), 0.0, 1.0)
         return images
 
 
-def _clipped(images: Floats) -> Floats:
-    return np.clip(images, 0.0, 1.0, out=images)
-
-
-def shifted(images: Pixels, limit: int, draw: np.random.Generator) -> Pixels:
-    """Moves each image by up to `limit` pixels; what comes in is 0."""
-    sides = (limit, limit)
-    padded = np.pad(images, ((0, 0), sides, sides, (0, 0)))
-    return cropped(padded, images.shape[1:3], draw)
-
-
-def cropped(
-    images: Pixels, sides: tuple[int, ...], draw: np.random.Generator
-) -> Pixels:
-    """Cuts rows and columns out of each image, at a random place."""
-    rows, columns = sides
-    room = [[images.shape[1] - rows + 1], [images.shape[2] - columns + 1]]
-    places = draw.integers(0, room, size=(2, len(images))).T
-    windows = [
-        image[top : top + rows, left : left + columns]
-        for image, (top, left) in zip(images, places, strict=True)
-    ]
-    return np.array(windows).reshape(-1, *sides, images.shape[3])
-
-
 def warped(
-    images: Pixels, maps: Array, offsets: Array, fill: str = "edge"
+    images: Pixels,
+    maps: Array,
+    offsets: Array,
+    sides: tuple[int, int],
+    fill: str = "edge",
 ) -> Pixels:
     """Looks up the pixels of new images in old ones; bilinear.
 
@@ -113,26 +79,21 @@ def warped(
     `[n, 2, 2]`, plus the offset `[n, 2]` in pixels is the old place. Places
     outside of an image show its nearest pixel, `"edge"`, or `"black"`.
     """
-    sides = np.array(images.shape[1:3])
-    middle = (sides - 1) / 2
-    corners = middle * [[-1, -1], [-1, 1], [1, -1], [1, 1]]
+    middle = (np.array(images.shape[1:3]) - 1) / 2
+    new_middle = (np.array(sides) - 1) / 2
+    corners = new_middle * [[-1, -1], [-1, 1], [1, -1], [1, 1]]
     old = np.einsum("nij,kj->nki", maps, corners) + offsets[:, np.newaxis]
     # Pixels that are looked up beyond the edges.
     rim = 1 + math.ceil(max(0.0, np.max(np.abs(old) - middle, initial=0.0)))
-    rims = ((rim, rim), (rim, rim), (0, 0))
-    starts = middle + rim + offsets - np.einsum("nij,j->ni", maps, middle)
-    new = np.empty_like(images)
-    for k, image in enumerate(images):
+    rims = ((0, 0), (rim, rim), (rim, rim), (0, 0))
+    padded = np.pad(images, rims, mode="edge" if fill == "edge" else "constant")
+    starts = middle + rim + offsets - maps @ new_middle
+    new = np.empty((len(images), *sides, images.shape[3]), images.dtype)
+    for k, image in enumerate(padded):
         # Pillow has columns first, and the middle of a pixel at a half.
         linear = maps[k][::-1, ::-1]
         constant = starts[k][::-1] + 0.5 - 0.5 * linear.sum(axis=1)
         numbers = np.column_stack([linear, constant]).ravel().tolist()
-        new[k] = by_pillow(
-            np.pad(image, rims, mode="edge" if fill == "edge" else "constant"),
-            "transform",
-            (sides[1], sides[0]),
-            Image.Transform.AFFINE,
-            numbers,
-            BILINEAR,
-        )
+        how = sides[::-1], Image.Transform.AFFINE, numbers, BILINEAR
+        new[k] = by_pillow(image, "transform", *how)
     return new

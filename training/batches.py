@@ -10,6 +10,7 @@ import numpy as np
 
 from cli import UserError
 from tfcaps import graphs
+from tfcaps.models.backbone import FrozenModel
 from training.augmentation import Augmentation
 from training.configs import Config
 from training.datasets import Data
@@ -17,8 +18,9 @@ from training.images import Array, Floats, Images
 
 # Batches that are made while the model is trained on another one.
 _READ_AHEAD = 2
-# Most images, and most couplings, that are measured at once.
-_MEASURED, _COUPLINGS = 256, 2**26
+# Most images, and most couplings, that are measured at once; and images where a
+# backbone runs, whose maps take up to 10 MB each.
+_MEASURED, _COUPLINGS, _ON_BACKBONE = 256, 2**26, 16
 
 
 class Batches(keras.utils.PyDataset):
@@ -156,14 +158,16 @@ def augmentation(config: Config) -> Augmentation:
 
 
 def measured_at_once(network: keras.Model) -> int:
-    """Returns the size of a batch that is measured, less where trees are large.
+    """Returns the size of a batch that is measured, less where maps are large.
 
     Its couplings are 256 MB at most.
     """
-    network = graphs.encoder(network)
+    network = graphs.classifier(network)
     children = math.prod(graphs.children_grid(network))
     couplings = children * int(network.outputs[0].shape[1])
-    return int(np.clip(_COUPLINGS // couplings, 1, _MEASURED))
+    on_backbone = any(isinstance(x, FrozenModel) for x in network.layers)
+    most = _ON_BACKBONE if on_backbone else _MEASURED
+    return int(np.clip(_COUPLINGS // couplings, 1, most))
 
 
 def stream(batches: Batches) -> Any:

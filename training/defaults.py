@@ -13,7 +13,6 @@ import math
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from training import recipes
 from training.configs import Config
@@ -54,18 +53,17 @@ def load(
     from the pictures of a folder.
     """
     config = Config(dataset=dataset)
+    if backbone is not None and model is None:
+        # Large photos can be seen through windows.
+        large = load(dataset).resize == _PHOTO_SIDE
+        model = _PLAN if large else CONSTELLATION
     names_parts = model in (None, CONSTELLATION)
-    if backbone is not None and names_parts:
+    is_plan = model == _PLAN
+    if is_plan or (backbone is not None and names_parts):
         images = load(dataset)
         return dataclasses.replace(
-            recipes.applied("backbone", config),
-            balanced=images.balanced,
-            resize=images.resize and _BACKBONE_SIDE,
-        )
-    if model == _PLAN:
-        images = load(dataset)
-        return dataclasses.replace(
-            recipes.applied("plan", config),
+            recipes.applied("plan" if is_plan else "backbone", config),
+            balanced=images.balanced and not is_plan,
             resize=images.resize and _BACKBONE_SIDE,
         )
     if dataset in _PARTS:
@@ -80,12 +78,10 @@ def load(
     of_folder = of_pictures(dataset, model) if dataset else None
     if model == CONSTELLATION:
         return recipes.applied("constellation", of_folder or config)
-    if of_folder is not None:
-        return of_folder
-    config = recipes.prepared(config)
-    return (
-        recipes.applied("trees", config) if model in (None, SMALL) else config
-    )
+    config = of_folder or recipes.prepared(config)
+    if of_folder is None and model in (None, SMALL):
+        config = recipes.applied("trees", config)
+    return config
 
 
 def of_pictures(dataset: str, model: str | None = None) -> Config | None:
@@ -97,17 +93,15 @@ def of_pictures(dataset: str, model: str | None = None) -> Config | None:
     survey = own.survey(Path(dataset))
     if survey is None:
         return None
-    # The median over images.
-    side = int(np.median([min(size) for size in survey.sizes]))
+    side = int(np.median(survey.sizes.min(axis=1)))
     if side < _SMALLEST:
         return None
-    batch_size = next(b for most, b in _BATCHES if len(survey.training) < most)
-    counts = _counts(survey)
-    balanced = bool(counts.max() > _UNBALANCED * counts.min())
+    batch_size = next(b for most, b in _BATCHES if survey.training < most)
+    balanced = survey.counts.max() > _UNBALANCED * survey.counts.min()
     large = side >= _LARGE_FROM
-    fits = set(survey.sizes) == {(side, side)} and side <= _LARGEST
+    fits = bool((survey.sizes == side).all()) and side <= _LARGEST
     size = _PHOTO_SIDE if large else None if fits else _SIDE
-    config = Config(dataset=dataset)
+    config = Config(dataset=dataset, balanced=bool(balanced))
     if model in (None, PICTURES, PHOTOS):
         config = recipes.applied("pictures", config)
         config = dataclasses.replace(
@@ -115,12 +109,13 @@ def of_pictures(dataset: str, model: str | None = None) -> Config | None:
         )
     elif model == SMALL:
         config = recipes.applied("trees", config)
-    steps = _steps(survey, balanced, batch_size)
     return dataclasses.replace(
         recipes.applied("any_view", config),
-        epochs=max(math.ceil(STEPS / steps), _FEWEST_EPOCHS),
+        epochs=max(
+            math.ceil(STEPS / survey.steps(config.balanced, batch_size)),
+            _FEWEST_EPOCHS,
+        ),
         batch_size=batch_size,
-        balanced=balanced,
         resize=size,
         shift=round(_SHIFT * (size or side)),
         flip=True,
@@ -133,37 +128,20 @@ def about_pictures(config: Config) -> str | None:
     survey = own.survey(Path(config.dataset))
     if survey is None:
         return None
-    sides = np.array(survey.sizes)
-    low, high = sides.min(), sides.max()
+    low, high = survey.sizes.min(), survey.sizes.max()
     of = f"{low:,}" if low == high else f"{low:,} to {high:,}"
     size = config.resize
     resized = "" if size is None else f", resized to {size}x{size} (--resize)"
-    steps = _steps(survey, config.balanced, config.batch_size)
+    steps = survey.steps(config.balanced, config.batch_size)
     passes = "epoch" if config.epochs == 1 else "epochs"
-    clauses = [
-        f"{len(sides):,}, sides of {of} pixels{resized}",
+    text = (
+        f"{len(survey.sizes):,}, sides of {of} pixels{resized}; "
         f"{config.epochs} {passes} (--epochs) of about {steps:,} steps of "
-        f"{config.batch_size} (--batch-size) for {config.model} (--model)",
-    ]
+        f"{config.batch_size} (--batch-size) for {config.model} (--model)"
+    )
     if config.flip:
-        clauses.append(
-            "in training half are mirrored (--no-flip where sides tell classes)"
-        )
+        text += "; in training half are mirrored (--no-flip where sides tell "
+        text += "classes)"
     if config.balanced:
-        clauses.append(
-            "those of rare classes are seen more often (--no-balanced)"
-        )
-    return "; ".join(clauses)
-
-
-def _counts(survey: own.Survey) -> NDArray[np.intp]:
-    labels = [picture.label for picture in survey.pictures]
-    return np.unique(labels, return_counts=True)[1]
-
-
-def _steps(survey: own.Survey, balanced: bool, batch_size: int) -> int:
-    """Returns about how many steps an epoch has."""
-    counts = _counts(survey)
-    # A rare class is seen as often as the most frequent one.
-    seen = len(counts) * counts.max() if balanced else counts.sum()
-    return math.ceil(len(survey.training) * seen / counts.sum() / batch_size)
+        text += "; those of rare classes are seen more often (--no-balanced)"
+    return text

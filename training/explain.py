@@ -4,9 +4,8 @@ python training/explain.py --run runs/digits-rem three.png
 python training/explain.py --run runs/photos new-photos/
 
 Writes into `explained/` of the run folder a page, `index.html`, and its data:
-`predictions.csv`; `trees.json`, for every picture the answer and the leaves of
-its tree, with their boxes in pixels of the file; and drawings of at most 12
-pictures, wrong ones first.
+`trees.json`, for every picture the answer and the leaves of its tree, with
+their boxes in pixels of the file; and drawings of at most 12, wrong ones first.
 
 A file `names.json` in the run folder gives types of capsules their names,
 {"0": "wheel", "3": "window"}; without, see `RunFolder.type_names`.

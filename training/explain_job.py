@@ -2,7 +2,6 @@
 
 import argparse
 import collections
-import csv
 import json
 import re
 from collections.abc import Sequence
@@ -17,23 +16,20 @@ from tfcaps import rem, viz
 from tfcaps.files import write_atomically
 from tfcaps.rem.evaluation.words import length_meaning, margin_text
 from tfcaps.viz.letters import one_line
-from training import figures
+from training import figures, summary
 from training import pictures as picture_files
 from training.batches import Batches
 from training.folder import RunFolder
 from training.images import Images, resize
 from training.names import as_text
+from training.summary import GLOSSARY
 
 PANELS = 12  # pictures that are drawn; more would be too small to read
 _NAMED = 10  # pictures that are named in a sentence
 _NUMBERED = re.compile(r"named_tree(-\d+)?\.png")
 _NUMBERS = re.compile(r"(?<=\[)\n([^][{}\"]*)(?=\])")
 _MODES = {1: "L", 3: "RGB"}
-_VALUES = "class length runner_up runner_up_length margin".split()
 _HEAD = "picture,recognised as,length,runner-up,its length,margin,right"
-
-Sentences = list[tuple[str, bool]]  # each with whether it is a warning
-Figures = figures.Written
 
 
 class Picture(NamedTuple):
@@ -58,27 +54,27 @@ class Picture(NamedTuple):
         """Whether it is known to be of another class."""
         return self.truth not in (None, self.record["class"])
 
-    @property
-    def mark(self) -> str:
-        """Whether it is right, in a word."""
-        if self.truth is None:
-            return ""
-        return f"WRONG: {self.truth}" if self.is_wrong else "yes"
-
-    @property
-    def margin(self) -> str:
-        """How far the class is before the next one."""
-        one = self.record
-        return margin_text(one["length"], one["runner_up_length"])
+    def cells(self) -> list[str]:
+        """Returns its row of the table."""
+        first, second = self.record["length"], self.record["runner_up_length"]
+        mark = f"WRONG: {self.truth}" if self.is_wrong else "yes"
+        return [
+            self.name,
+            self.record["class"],
+            f"{first:.2f}",
+            self.record["runner_up"],
+            f"{second:.2f}",
+            margin_text(first, second),
+            "" if self.truth is None else mark,
+        ]
 
     @property
     def answer(self) -> str:
         """The two longest classes, and the margin."""
-        one = self.record
+        _, first, length, second, other, margin, _ = self.cells()
         return (
-            f"{one_line(one['class'])} (length {one['length']:.2f}), then "
-            f"{one_line(one['runner_up'])} ({one['runner_up_length']:.2f}): "
-            f"margin {self.margin}"
+            f"{one_line(first)} (length {length}), then {one_line(second)} "
+            f"({other}): margin {margin}"
         )
 
 
@@ -88,7 +84,7 @@ def explain(options: argparse.Namespace) -> None:
     folder.names_by_hand()  # a mistake is told before the work
     classes = folder.class_names()
     pictures, unread = find(options.images, classes)
-    model = rem.encoder(folder.load_model(folder.main))
+    model = rem.classifier(folder.load_model(folder.main))
     shape = next(t for t in model.inputs if t.name == "images").shape[1:]
     pictures, images, left_out = read(
         pictures, shape, skip_broken=options.skip_broken
@@ -109,17 +105,16 @@ def explain(options: argparse.Namespace) -> None:
         picture._replace(record=record)
         for picture, record in zip(pictures, records, strict=True)
     ]
-    few = len(pictures) <= PANELS
-    for picture in pictures if few else ():
-        print(f"{picture.path}: {picture.answer}")
     meaning = length_meaning(blueprints)
     sentences = _right_and_wrong(pictures)
     sentences += [(text, True) for text in (*unread, *left_out)]
-    if not few:
+    if len(pictures) > PANELS:
         some = f"{PANELS} of the {len(pictures):,} pictures are drawn"
         sentences.append((f"{some}, wrong ones first.", False))
-    shown = f"The network sees pictures of {shape[1]}x{shape[0]} pixels."
-    print(shown, meaning, *(text for text, _ in sentences), sep="\n")
+    else:
+        print(*(f"{one.path}: {one.answer}" for one in pictures), sep="\n")
+    print(f"The network sees pictures of {shape[1]}x{shape[0]} pixels.")
+    print(meaning, *(text for text, _ in sentences), sep="\n")
     order = sorted(range(len(pictures)), key=lambda k: not pictures[k].is_wrong)
     rows = np.array(order[:PANELS])
     drawn = [pictures[k] for k in rows]
@@ -137,11 +132,30 @@ def explain(options: argparse.Namespace) -> None:
     written = _draw(explained, drawn, out, meaning)
     for path, heading, _ in written:
         print(f"{path}: {heading}")
-    files = _write(out, folder, pictures, drawn, written, sentences, meaning)
-    print(*files, sep="\n")
-
-
-# ----------------------------------------------------------------- the pictures
+    # The last drawing is of all of them.
+    pairs = zip(drawn, written[:-1], strict=False)
+    drawings = {one.path: path.name for one, (path, *_) in pairs}
+    network, page = folder.config.model, out / "index.html"
+    _write_data(out / "trees.json", network, meaning, pictures, drawings)
+    section = viz.Section(
+        "Explained pictures",
+        sentences=sentences,
+        figures=written,
+        table=(_HEAD.split(","), [one.cells() for one in pictures]),
+        note=f"{len(pictures):,} pictures, seen by the network {network} of "
+        f"{folder.path}. {meaning} The runner-up is the second longest class; "
+        "the margin, the first length less the second, says how clear the "
+        "answer is.",
+    )
+    steps = [viz.Step(*step) for step in summary.steps(page, folder.path)]
+    viz.write_report(page, section, steps=steps, words=summary.words())
+    print(
+        out / "trees.json",
+        page,
+        f"how to read them: docs/guides/parse_trees.md; the words: {GLOSSARY}",
+        f"try next: python export/run.py --run {options.run} --to served",
+        sep="\n",
+    )
 
 
 def find(
@@ -175,12 +189,10 @@ def find(
             truth = of_folders.get(as_text(inner))
             pictures.setdefault(file, Picture(file, name, truth))
     counts = collections.Counter(each.name for each in pictures.values())
-    return [
-        each
-        if counts[each.name] == 1
-        else each._replace(name=as_text(each.path.as_posix()))
-        for each in pictures.values()
-    ], unread
+    for file, each in pictures.items():
+        if counts[each.name] > 1:
+            pictures[file] = each._replace(name=as_text(file.as_posix()))
+    return [*pictures.values()], unread
 
 
 def read(
@@ -221,11 +233,11 @@ def read(
     return readable, Images(np.concatenate(images)), left_out
 
 
-# ------------------------------------------------------------------ the answers
+def _right_and_wrong(pictures: Sequence[Picture]) -> list[tuple[str, bool]]:
+    """Returns a sentence on those whose class is known, if any is.
 
-
-def _right_and_wrong(pictures: Sequence[Picture]) -> Sentences:
-    """Returns a sentence on those whose class is known, if any is."""
+    With whether it is a warning.
+    """
     known = [picture for picture in pictures if picture.truth is not None]
     wrong = [picture for picture in known if picture.is_wrong]
     if not known:
@@ -238,8 +250,8 @@ def _right_and_wrong(pictures: Sequence[Picture]) -> Sentences:
         f"{one_line(one.name)} taken for {one_line(one.record['class'])}"
         for one in wrong[:_NAMED]
     ]
-    more = "and others" if len(wrong) > _NAMED else ""
-    text += "; wrong: " * bool(wrong) + ", ".join(filter(None, [*names, more]))
+    more = ["and others"] if len(wrong) > _NAMED else []
+    text += "; wrong: " * bool(wrong) + ", ".join([*names, *more])
     return [(f"{text}.", bool(wrong))]
 
 
@@ -248,11 +260,14 @@ def _draw(
     pictures: Sequence[Picture],
     out: Path,
     meaning: str,
-) -> Figures:
+) -> figures.Written:
     """Draws each picture, if children have places, and all together.
 
     Drawings of an earlier call, of other pictures, are removed.
     """
+    for old in out.glob("named_tree*.png"):
+        if _NUMBERED.fullmatch(old.name):
+            old.unlink()
     names = [picture.name for picture in pictures]
     drawings = explained.draw(names) if explained.trees.has_places else []
     several = len(drawings) > 1
@@ -262,39 +277,28 @@ def _draw(
             drawing,
             "another_named_tree" if k else "named_tree",
             length=meaning,
-        )._replace(heading=f"{names[k]}: why the network names it so")
+        )._replace(heading=f"{names[k]}: why this is the answer")
         for k, drawing in enumerate(drawings)
     ]
     titles = [
-        f"{one.name}{f' ({one.mark})' * one.is_wrong}: {one.answer}"
+        f"{one.name}{f' ({one.cells()[-1]})' * one.is_wrong}: {one.answer}"
         for one in pictures
     ]
     drawing = viz.tree_fields(explained, titles)
     every = figures.figure("tree_fields", drawing, "explained", length=meaning)
-    written = figures.save([*drawn, every], out)
-    for old in {*out.glob("named_tree*.png")} - {path for path, *_ in written}:
-        if _NUMBERED.fullmatch(old.name):
-            old.unlink()
-    return written
+    return figures.save([*drawn, every], out)
 
 
-def _write(
-    out: Path,
-    folder: RunFolder,
-    pictures: Sequence[Picture],
-    drawn: Sequence[Picture],
-    written: Figures,
-    sentences: Sentences,
+def _write_data(
+    path: Path,
+    network: str,
     meaning: str,
-) -> list[Path]:
-    """Writes tables of what was found, and a page that shows it."""
-    table, page = out / "predictions.csv", out / "index.html"
-    data = out / "trees.json"
-    # The last one is of all of them.
-    pairs = zip(drawn, written[:-1], strict=False)
-    drawings = {one.path: path.name for one, (path, *_) in pairs}
+    pictures: Sequence[Picture],
+    drawings: dict[Path, str],
+) -> None:
+    """Writes what is known of each picture, a box's numbers in one line."""
     content = {
-        "network": folder.config.model,
+        "network": network,
         "length": meaning,
         "pixels": "of the file, upright: turned as its EXIF note says",
         "pictures": [
@@ -308,28 +312,5 @@ def _write(
         ],
     }
     text = json.dumps(content, indent=1, allow_nan=False)
-    with write_atomically(data, "w") as file:
-        # The numbers of a box in one line.
+    with write_atomically(path, "w") as file:
         file.write(_NUMBERS.sub(lambda m: " ".join(m[1].split()), text) + "\n")
-    rows, shown = [], []
-    for one in pictures:
-        values = [one.record[name] for name in _VALUES]
-        rows.append([one.path, *values, one.truth or ""])
-        numbers = [f"{x:.2f}" if isinstance(x, float) else x for x in values]
-        shown.append([one.name, *numbers[:-1], one.margin, one.mark])
-    with write_atomically(table, "w") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["file", *_VALUES, "true_class"])
-        writer.writerows(rows)
-    section = viz.Section(
-        "Explained pictures",
-        sentences=sentences,
-        figures=written,
-        table=(_HEAD.split(","), shown),
-        note=f"{len(pictures):,} pictures, seen by the network "
-        f"{folder.config.model} of {folder.path}. {meaning} The runner-up is "
-        "the second longest class; the margin, the first length less the "
-        "second, says how clear the answer is.",
-    )
-    viz.write_report(page, section, [])
-    return [table, data, page]

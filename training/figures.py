@@ -36,10 +36,10 @@ _LOOKED_AT, _NUMBERS = 500, 2**25
 
 
 class Figure(NamedTuple):
-    """A figure of the report, or a sentence why there is none."""
+    """A figure of the report."""
 
     name: str
-    drawing: viz.Drawing | None
+    drawing: viz.Drawing
     heading: str
     caption: str
 
@@ -61,11 +61,10 @@ def figure(
 
 
 def save(some: Sequence[Figure], folder: Path) -> Written:
-    """Writes `<name>.png` of those that have a drawing."""
+    """Writes `<name>.png` of each."""
     return [
         (one.drawing.save(folder / one.name), one.heading, one.caption)
         for one in some
-        if one.drawing is not None
     ]
 
 
@@ -180,9 +179,7 @@ def saliency(
             "saliency": keras.ops.convert_to_numpy(drawn),
         }
     if not maps:
-        heading, why = (TEXTS["saliency"][n] for n in ("heading", "empty"))
-        why = why.strip().replace("\n", " ")
-        return Figure("saliency", None, heading, f"{heading}: left out. {why}")
+        return None
     drawing = viz.saliency(
         sample.images[rows],
         maps,

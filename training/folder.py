@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import keras
 import numpy as np
@@ -118,39 +117,35 @@ class RunFolder:
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
         """Returns the folder of an earlier run, with its settings."""
-        file = path / "config.json"
         try:
-            return cls(path, config_from(json.loads(file.read_text("utf-8"))))
-        except FileNotFoundError as error:
-            message = f"there is no run in {path}: no config.json."
-            raise UserError(message) from error
-        except ValueError as error:
-            message = f"{file} is not the config of a run: {error}."
-            raise UserError(message) from error
+            text = (path / "config.json").read_text("utf-8")
+            return cls(path, config_from(json.loads(text)))
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"there is no run in {path}: config.json cannot be read: "
+                f"{error}."
+            ) from error
 
     @classmethod
     def resume(cls, path: Path) -> "RunFolder":
         """Returns the folder of a run to go on with."""
-        folder = cls.open(path)
-        about = path / "environment.json"
-        if not (path / "rem.json").exists():
-            settings = json.loads((path / "config.json").read_text("utf-8"))
-            if missing := sorted(SETTINGS.keys() - settings.keys()):
-                raise UserError(
-                    f"the run in {path} was begun by a version that did not "
-                    f"have {', '.join(missing)}; use that, which "
-                    "environment.json names."
-                )
-            here = begun = keras.backend.backend()
-            if about.exists():
-                begun = json.loads(about.read_text("utf-8"))["backend"]
-            if begun != here:
-                raise UserError(
-                    f"the run in {path} was begun on {begun}, where random "
-                    f"numbers differ; set KERAS_BACKEND={begun}."
-                )
-        if not about.exists():
+        folder, here = cls.open(path), keras.backend.backend()
+        if not (path / "environment.json").exists():
             folder.write_json("environment.json", environment())
+        if (path / "rem.json").exists():
+            return folder
+        known = folder.read_json("config.json")
+        if missing := sorted(SETTINGS.keys() - known.keys()):
+            raise UserError(
+                f"the run in {path} was begun by a version that did not have "
+                f"{', '.join(missing)}; use that, which environment.json names."
+            )
+        begun = folder.read_json("environment.json")["backend"]
+        if begun != here:
+            raise UserError(
+                f"the run in {path} was begun on {begun}, where random numbers "
+                f"differ; set KERAS_BACKEND={begun}."
+            )
         return folder
 
     # ------------------------------------------------------------- the models
@@ -165,7 +160,9 @@ class RunFolder:
 
     def save_model(self, name: str, model: keras.Model) -> None:
         """Writes a model without its optimiser, complete or not at all."""
-        network = keras.Model(model.input, model.output, name=model.name)
+        network = model
+        if not getattr(model, "report", None):  # what its own `fit` has found
+            network = keras.Model(model.input, model.output, name=model.name)
         save_atomically(network.save, self.model_path(name))
 
     def load_model(self, name: str) -> keras.Model:
@@ -187,8 +184,8 @@ class RunFolder:
             content = {"name": name, "classes": list(classes)}
             self.write_json("data.json", content)
             return
-        known = [as_text(each) for each in self.class_names()]
-        if known != [as_text(each) for each in classes]:
+        known = [*map(as_text, self.class_names())]
+        if known != [*map(as_text, classes)]:
             raise UserError(
                 f"the run in {self.path} was begun with {len(known)} classes, "
                 f"{', '.join(known)}; now {name} has {', '.join(classes)}. "
@@ -197,8 +194,7 @@ class RunFolder:
 
     def class_names(self) -> list[str]:
         """Returns what `save_data` wrote."""
-        with self._reading("data.json") as path:
-            return list(json.loads(path.read_text("utf-8"))["classes"])
+        return list(self.read_json("data.json")["classes"])
 
     def type_names(self, count: int) -> list[str]:
         """Returns names of the types: by hand, else of kinds, else numbers.
@@ -206,38 +202,33 @@ class RunFolder:
         The kind of a type is that of the part on which most of its leaves lie,
         where that was measured.
         """
-        by_hand = self.names_by_hand()
+        by_hand, named = self.names_by_hand(), None
         if max(by_hand, default=0) >= count:
             raise UserError(
                 f"{self.path / NAMES} names type {max(by_hand)}, and the types "
                 f"are 0 to {count - 1}."
             )
-        kinds: Sequence[str | None] = ()
         if (self.path / "rem.json").exists():
-            with self._reading("rem.json") as path:
-                models = json.loads(path.read_text("utf-8"))["models"]
-                named = models[self.main].get("named_parts") or {}
-                kinds = named.get("names") or ()
-        names = {k: kind for k, kind in enumerate(kinds) if kind} | by_hand
-        return [names.get(k, f"type {k}") for k in range(count)]
+            models = self.read_json("rem.json")["models"]
+            named = models[self.main].get("named_parts")
+        names = dict(enumerate((named or {}).get("names") or ())) | by_hand
+        return [names.get(k) or f"type {k}" for k in range(count)]
 
     def names_by_hand(self) -> dict[int, str]:
         """Returns the names in `names.json`, none if there is no such file."""
         path = self.path / NAMES
-        try:
-            names = {}
-            for number, name in json.loads(path.read_text("utf-8")).items():
-                if not (number.isascii() and number.isdigit() and name.strip()):
-                    raise ValueError
-                names[int(number)] = name.strip()
-            return names
-        except FileNotFoundError:
+        if not path.exists():
             return {}
-        except (OSError, ValueError, AttributeError) as error:
-            raise UserError(
-                f"{path} must give names of types by their numbers, "
-                'such as {"0": "wheel", "3": "window"}.'
-            ) from error
+        try:
+            names = json.loads(path.read_text("utf-8"))
+            if all(k.isdecimal() and name.strip() for k, name in names.items()):
+                return {int(k): name.strip() for k, name in names.items()}
+        except (OSError, ValueError, AttributeError):
+            pass
+        raise UserError(
+            f"{path} must give names of types by their numbers, "
+            'such as {"0": "wheel", "3": "window"}.'
+        )
 
     def save_parts(self, pictures: NDArray[Any]) -> None:
         """Writes `crops.npz`: what the last model's types lie on."""
@@ -246,24 +237,21 @@ class RunFolder:
 
     def parts(self) -> NDArray[Any] | None:
         """Returns what `save_parts` wrote, or `None` if it is not there."""
-        with self._reading("crops.npz") as path:
-            if not path.exists():
-                return None
-            with np.load(path) as arrays:
-                return arrays["pictures"]
+        path = self.path / "crops.npz"
+        if not path.exists():
+            return None
+        with np.load(path) as arrays:
+            return arrays["pictures"]
 
-    @contextlib.contextmanager
-    def _reading(self, name: str) -> Iterator[Path]:
-        """Gives the path of a file of the run to what reads it."""
-        path = self.path / name
+    def read_json(self, name: str) -> Any:
+        """Returns what a file of the run holds."""
         try:
-            yield path
-        except FileNotFoundError as error:
+            return json.loads((self.path / name).read_text("utf-8"))
+        except (OSError, ValueError) as error:
             raise UserError(
-                f"{self.path} has no {name} yet; the run is not finished."
+                f"{self.path / name} cannot be read, or the run is not "
+                f"finished: {error}."
             ) from error
-        except (ValueError, OSError, KeyError, TypeError, BadZipFile) as error:
-            raise UserError(f"{path} cannot be read: {error}.") from error
 
     # ----------------------------------------------------------- the measures
 
@@ -273,15 +261,13 @@ class RunFolder:
         `None` if that is not there, or another version measured other things.
         """
         try:
-            files = [self.path / file for file in (MEASURED, "rem.json")]
-            [text, *_] = [f.read_text("utf-8") for f in files if f.exists()]
-            measures = json.loads(text)["models"][name]
-            trees, types = (
-                CouplingDictionary.load(path) if path.exists() else None
-                for path in self._dictionary_paths(name)
-            )
-            if trees is None:
-                return None
+            is_part = (self.path / MEASURED).exists()
+            file = self.path / (MEASURED if is_part else "rem.json")
+            measures = json.loads(file.read_text("utf-8"))["models"][name]
+            of_places, of_types = self._dictionary_paths(name)
+            trees, types = CouplingDictionary.load(of_places), None
+            if of_types.exists():
+                types = CouplingDictionary.load(of_types)
             return Report.from_dict(measures, trees, types), measures["tests"]
         except (FileNotFoundError, KeyError, TypeError, ValueError):
             return None
@@ -301,9 +287,8 @@ class RunFolder:
         file. What is there already is left as it is. If that `is_all` not, the
         file is another one, from which a stopped run goes on.
         """
-        result, before = self.path / "rem.json", {}
-        if result.exists():
-            before = json.loads(result.read_text("utf-8"))
+        is_done = (self.path / "rem.json").exists()
+        before = self.read_json("rem.json") if is_done else {}
         models = {
             name: {**report.to_dict(), "tests": tests[name]}
             for name, report in reports.items()
@@ -312,11 +297,10 @@ class RunFolder:
         content = {"seconds": known, "models": models}
         if not is_all or before != json.loads(json.dumps(content)):
             for name, report in reports.items():
-                trees = report.dictionary, report.type_dictionary
-                paths = self._dictionary_paths(name)
-                for each, path in zip(trees, paths, strict=True):
-                    if each is not None:
-                        each.save(path)
+                of_places, of_types = self._dictionary_paths(name)
+                report.dictionary.save(of_places)
+                if report.type_dictionary is not None:
+                    report.type_dictionary.save(of_types)
             # The last file: where it is, everything is.
             self.write_json("rem.json" if is_all else MEASURED, content)
         if is_all:
@@ -324,8 +308,7 @@ class RunFolder:
 
     def _dictionary_paths(self, name: str) -> tuple[Path, Path]:
         """Returns the files of a model's trees, and of their types."""
-        prefix = "" if name == self.main else f"{name}_"
-        stem = f"{prefix}dictionary"
+        stem = "dictionary" if name == self.main else f"{name}_dictionary"
         return self.path / f"{stem}.npz", self.path / f"{stem}_types.npz"
 
     def has_report(self) -> bool:
@@ -393,10 +376,8 @@ def _commit() -> str | None:
     """The commit of this repository, `-dirty` if files differ from it."""
     command = "git describe --always --dirty --abbrev=40".split()
     folder = Path(__file__).parent
+    quiet: Any = {"stderr": subprocess.DEVNULL, "text": True, "cwd": folder}
     try:
-        described = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, check=True
-        )
+        return str(subprocess.check_output(command, **quiet)).strip()
     except (OSError, subprocess.CalledProcessError):
         return None
-    return described.stdout.strip()

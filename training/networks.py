@@ -70,16 +70,21 @@ def build(
     Routing and types of parts are those of the network unless given.
     """
     known = network(name)
+    if decoder and known.loss == "plan":
+        raise UserError(
+            f"{name} is estimated, with no steps of training, and takes no "
+            "--decoder."
+        )
     given: dict[str, Any] = {}
     if part_types is not None:
-        able = [key for key in MODELS if MODELS[key].loss == "evidence"]
+        able = [k for k in MODELS if MODELS[k].loss in ("evidence", "plan")]
         if name not in able:
             raise UserError(
                 f"--part-types is for {', '.join(able)}; {name} has none."
             )
         given["num_types"] = part_types
     if routing is not None:
-        if known.loss == "evidence":
+        if known.loss in ("evidence", "plan"):
             raise UserError(
                 f"{name} routes by the places of parts and takes no --routing."
             )

@@ -12,7 +12,6 @@ from tfcaps.callbacks import HardenParts
 from tfcaps.parts import ConstellationModel
 from training import devices, features, models, networks, starting, train
 from training.callbacks import BackUp, StepClock
-from training.configs import Config
 from training.datasets import Data
 from training.devices import Strategy
 from training.folder import RunFolder
@@ -20,22 +19,6 @@ from training.tables import TITLES
 
 # Steps that are timed, after the first, which is compiled.
 _TIMED = 3
-# Pixels that are seen in a training of some minutes, each channel counted.
-_LONG = 1e9
-
-
-def cost(data: Data, folder: RunFolder, strategy: Strategy | None) -> None:
-    """Prints how long a long training takes; of a short one, nothing.
-
-    A few steps of each model are trained for it, and forgotten.
-    """
-    config = folder.config
-    epochs = sum(config.of(name).epochs for name in config.trained_names)
-    if len(data.train.labels) * math.prod(data.image_shape) * epochs >= _LONG:
-        print(
-            f"Training takes {_training(data, folder, strategy)} on this "
-            "machine (--epochs); --dry-run tells it without training."
-        )
 
 
 def show(
@@ -79,41 +62,36 @@ def _training(data: Data, folder: RunFolder, strategy: Strategy | None) -> str:
             print(f"{title} that of {config.start_from}")
             continue
         if models.network(config.model).loss == "plan":
-            total += _estimate(data, config)
+            images = len(data.train.labels) + len(data.test.labels)
+            model = networks.build_for(data, config)
+            # The whole image comes on top of its windows.
+            total += 1.2 * images * _feature_seconds(model, 1)
             print(f"{title} in one pass, then about two minutes")
             continue
         settings = config.of(name)
-        start = starting.network(config) if name == "rem" else None
         with devices.scope(strategy):
+            start = starting.network(config) if name == "rem" else None
             setup = train.prepare(name, data, settings, strategy, start)
             seconds = _step_seconds(setup)
-        total = total or _features(setup)
+        total = total or _backbone(setup)
         steps = setup.batches.num_batches
         done = BackUp(folder.path / f"backup-{name}").epochs
         left = (settings.epochs - done) * steps * seconds
+        why = ""
+        if name == "rem" and config.rem_epochs:
+            why = " (--rem-epochs; --epochs is the baseline's)"
+        elif config.backbone:
+            why = " (--epochs, the same for any number of photos)"
         print(
-            f"{title} {settings.epochs - done}{' more' if done else ''} epochs "
-            f"of {steps} steps of {config.batch_size} images, "
+            f"{title} {settings.epochs - done}{' more' if done else ''} epochs"
+            f"{why} of {steps} steps of {config.batch_size} images, "
             f"{1000 * seconds:.0f} ms a step, {about} {_duration(left)}"
         )
         total += left
     return f"{about} {_duration(total)}"
 
 
-def _estimate(data: Data, config: Config) -> float:
-    """Returns the seconds of a network that its own `fit` estimates."""
-    model = networks.build_for(data, config)
-    front, _ = graphs.split(model, features.backbone_of(model))
-    images = np.zeros((1, *data.image_shape), np.float32)
-    for _ in range(2):  # the first is compiled
-        started = time.perf_counter()
-        features.maps_of(front, images, 1)
-    seconds = time.perf_counter() - started
-    # The whole image comes on top.
-    return 1.2 * seconds * (len(data.train.labels) + len(data.test.labels))
-
-
-def _features(setup: train.Setup) -> float:
+def _backbone(setup: train.Setup) -> float:
     """Prints what a backbone does, and returns the seconds of its features."""
     model, config, data = setup.full_model, setup.config, setup.data
     layer = features.backbone_of(model)
@@ -123,23 +101,27 @@ def _features(setup: train.Setup) -> float:
     if setup.classifier is model:
         print(f"{head}in each step, because {features.obstacle(model, config)}")
         return 0.0
-    front, _ = graphs.split(model, layer)
-    images = np.zeros((config.batch_size, *front.input_shape[1:]), np.float32)
-    for _ in range(2):  # the first is compiled
-        started = time.perf_counter()
-        features.maps_of(front, images, config.batch_size)
-    seconds = (time.perf_counter() - started) / config.batch_size
-    count = sum(
-        len(split.labels) for split in (data.train, data.validation, data.test)
-    )
-    shape = front.output_shape[1:]
+    splits = data.train, data.validation, data.test
+    count = sum(len(split.labels) for split in splits)
+    seconds = count * _feature_seconds(model, config.batch_size)
+    shape = data.image_shape  # of the features
     print(
         f"{head}features {'x'.join(map(str, shape))} of {count:,} images are "
-        f"computed once, about {_duration(count * seconds)}, and kept until "
-        f"the end, {count * features.BYTES * math.prod(shape) / 2**20:,.1f} "
-        f"MiB in {tempfile.gettempdir()}"
+        f"computed once, about {_duration(seconds)}, and kept until the end, "
+        f"{count * features.BYTES * math.prod(shape) / 2**20:,.1f} MiB in "
+        f"{tempfile.gettempdir()}"
     )
-    return count * seconds
+    return seconds
+
+
+def _feature_seconds(model: keras.Model, batch_size: int) -> float:
+    """Returns the seconds of an image in the model's backbone."""
+    front, _ = graphs.split(model, features.backbone_of(model))
+    images = np.zeros((batch_size, *front.input_shape[1:]), np.float32)
+    for _ in range(2):  # the first is compiled
+        started = time.perf_counter()
+        features.maps_of(front, images, batch_size)
+    return (time.perf_counter() - started) / batch_size
 
 
 def _step_seconds(setup: train.Setup) -> float:

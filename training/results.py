@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 
 from cli import UserError, progress
 from export import run as export_command
@@ -58,8 +57,8 @@ class Results:
             return f"{values['entropy_bits']:.2f} bits{by_type}"
 
         return [
-            f"{TITLES[name]}, {test} images: {values['accuracy']:.2%} right, "
-            f"{values['accuracy_quantized']:.2%} quantised, {bits(values)}."
+            f"{TITLES[name]}, {test} images: accuracy {values['accuracy']:.2%},"
+            f" {values['accuracy_quantized']:.2%} quantised, {bits(values)}."
             for name, tests in self.tests.items()
             for test, values in tests.items()
         ]
@@ -69,9 +68,10 @@ def check_learnt(rows: Sequence[Mapping[str, Any]]) -> None:
     """Ends a run whose baseline has learnt nothing, before REM is trained."""
     if rows and rows[-1].get("learnt") is False:
         raise UserError(
-            f"{rows[-1]['test_accuracy_quantized']:.1%} of the test images are "
-            "right, and always naming the most frequent class would be right "
-            f"for {rows[-1]['majority_share']:.1%}: the baseline has learnt "
+            "the accuracy on the test images is "
+            f"{rows[-1]['test_accuracy_quantized']:.1%}, and that of always "
+            "answering the most frequent class "
+            f"{rows[-1]['majority_share']:.1%}: the baseline has learnt "
             f"nothing, so REM is not trained. {_ADVICE} To go on all the same, "
             "add --force."
         )
@@ -92,19 +92,19 @@ def measure(
     Repeated measures use the features of a frozen backbone in the `cache`, see
     `features.cache_features`. What the `folder` has is not measured again.
     """
-    measured = {
-        name: known
-        for name in models
-        if folder is not None and (known := folder.read_report(name))
-    }
+    reports: dict[str, rem.Report] = {}
+    tests: dict[str, dict[str, Any]] = {}
+    for name in models:
+        if folder is not None and (known := folder.read_report(name)):
+            reports[name], tests[name] = known
     levels = config.fixed_levels
-    if config.levels == LOWEST and len(measured) < len(models):
+    if config.levels == LOWEST and len(reports) < len(models):
         levels = lowest_levels(config, data, models)
     sample = Sample(data, config, cache)
     for name, model in models.items():
-        if name in measured:
+        if name in reports:
             continue
-        tests = {}
+        of_tests = {}
         head, seen = sample.behind(model)
         for test, split in {"test": seen, **data.others}.items():
             _tell(name, f"parse trees of the {test} images")
@@ -112,9 +112,9 @@ def measure(
             evaluator = rem.Evaluator(
                 network, levels, mode=config.mode, curve=curve
             )
-            batches = Batches(*split, measured_at_once(model))
+            batches = Batches(*split, measured_at_once(network))
             report = evaluator.run(batches, verbose=progress() % 2)
-            tests[test] = dataclasses.replace(report, **costs(model))
+            of_tests[test] = dataclasses.replace(report, **costs(model))
         images = seen.images.take(sample.rows)
         named = measure_parts(model, sample)
         used = faithfulness(name, model, head, images, sample)
@@ -124,23 +124,13 @@ def measure(
                 pixels = in_pixels(name, model, sample)
                 used = dataclasses.replace(used, pixels=pixels)
             print(f"\n{summary.wrapped(str(named))}", flush=True)
-        report = dataclasses.replace(
-            tests.pop("test"), faithfulness=used, named_parts=named
+        reports[name] = dataclasses.replace(
+            of_tests.pop("test"), faithfulness=used, named_parts=named
         )
-        others = {test: one.to_dict() for test, one in tests.items()}
-        measured[name] = report, others
-        if folder is not None and len(measured) < len(models):
-            reports, of_tests = zip(*measured.values(), strict=True)
-            folder.save_reports(
-                dict(zip(measured, reports, strict=True)),
-                dict(zip(measured, of_tests, strict=True)),
-                is_all=False,
-            )
-    return Results(
-        {name: measured[name][0] for name in models},
-        {name: measured[name][1] for name in models},
-        sample,
-    )
+        tests[name] = {test: one.to_dict() for test, one in of_tests.items()}
+        if folder is not None and len(reports) < len(models):
+            folder.save_reports(reports, tests, is_all=False)
+    return Results(reports, tests, sample)
 
 
 def _tell(name: str, what: str) -> None:
@@ -157,17 +147,18 @@ def lowest_levels(
     """
     batch_size = min(map(measured_at_once, models.values()))
     print("\nthe lowest levels at which the accuracy holds", flush=True)
-    each = {
-        TITLES[name]: rem.lowest_levels(
+    each = [
+        rem.lowest_levels(
             model,
             Batches(*data.validation, batch_size),
             mode=config.mode,
             verbose=progress() % 2,
         )
-        for name, model in models.items()
-    }
-    levels = tuple(map(max, zip(*each.values(), strict=True)))
-    text = "; ".join(f"{title} {own}" for title, own in each.items())
+        for model in models.values()
+    ]
+    levels = tuple(map(max, zip(*each, strict=True)))
+    pairs = zip(models, each, strict=True)
+    text = "; ".join(f"{TITLES[name]} {own}" for name, own in pairs)
     print(f"levels    {levels} ({text})", flush=True)
     return levels
 
@@ -185,22 +176,31 @@ def faithfulness(
     backbone, of whose maps they are.
     """
     _tell(name, "what it does without its trees")
-    trees, few = sample.trees(model), measured_at_once(model)
+    trees = sample.trees(model)
     used = rem.faithfulness(
         head,
-        Batches(images, sample.labels, few),
+        Batches(images, sample.labels, measured_at_once(head)),
         trees=trees,
         verbose=progress() % 2,
     )
     if head is not model:
         # Shifting a feature map by a cell is not shifting an image.
-        some = slice(SHIFTED)
+        some = slice(SHIFTED // (8 if _looks_often(model) else 1))
         stability = tree_stability(
-            model, sample.images[some], trees.in_tree[some], batch_size=few
+            model,
+            sample.images[some],
+            trees.in_tree[some],
+            batch_size=measured_at_once(model),
         )
         used = dataclasses.replace(used, stability=stability)
     print(summary.wrapped(used.verdict), flush=True)
     return used
+
+
+def _looks_often(model: keras.Model) -> bool:
+    """Tells whether a backbone runs many times for an image."""
+    layer = features.backbone_of(model)
+    return getattr(layer, "calls_a_sample", 1) > 1
 
 
 def in_pixels(
@@ -209,9 +209,8 @@ def in_pixels(
     """Measures whether the trees of the model are true of the pixels."""
     _tell(name, "what it does without pixels")
     samples = _ASKED
-    layer = features.backbone_of(model)
-    if layer is not None:  # each image takes long
-        samples //= 2 if getattr(layer, "calls_a_sample", 1) == 1 else 8
+    if features.backbone_of(model) is not None:  # each image takes long
+        samples //= 5 if _looks_often(model) else 2
     asked = rem.pixel_faithfulness(
         model,
         sample.images[:samples],
@@ -227,39 +226,28 @@ def in_pixels(
 def measure_parts(model: keras.Model, sample: Sample) -> rem.NamedParts | None:
     """Measures whether the trees of a model name known parts.
 
-    Without masks, or parts in them, the types alone are measured, and nothing
-    if the children have no positions.
+    Where parts are not known, the types alone are measured, and nothing if the
+    children have no places.
     """
     trees, masks = sample.trees(model), sample.masks
     if not trees.has_places:
         return None
-    if masks is None or not masks.parts.any():
+    if masks is None:
         decoder = getattr(model, "decoder", None)
-        if decoder is None:
-            return rem.named_parts(trees)
-        images = sample.images[:]
-        parts = rem.estimated_parts(trees, images, decoder.size)
-        return rem.named_parts(trees, parts)
-    parts = rem.PartMasks(
-        masks.parts if masks.centres is None else masks.centres,
-        masks.loose if masks.loose_centres is None else masks.loose_centres,
-        masks.kinds,
-        masks.loose_kinds,
-        masks.kind_names or None,
-        # Of boxes the whole, of other parts the middle.
-        reach=None if masks.centres is None and masks.kind_names else 2.5,
+        if decoder is not None:
+            images = sample.images[:]
+            masks = rem.estimated_parts(trees, images, decoder.size)
+        return rem.named_parts(trees, masks)
+    some = slice(_NOISY)
+    stability = part_stability(
+        model,
+        sample.images[some],
+        trees[some],
+        masks[some],
+        batch_size=measured_at_once(model),
     )
-    rows = np.flatnonzero(masks.parts.any(axis=(1, 2, 3)))
-    some = rows[:_NOISY]
     return dataclasses.replace(
-        rem.named_parts(trees[rows], parts[rows]),
-        stability=part_stability(
-            model,
-            sample.images[some],
-            trees[some],
-            parts[some],
-            batch_size=measured_at_once(model),
-        ),
+        rem.named_parts(trees, masks), stability=stability
     )
 
 
@@ -324,9 +312,6 @@ def write_report(
             viz.Section(
                 "All figures",
                 figures=figures.save(others, folder.figures),
-                sentences=[
-                    (one.caption, False) for one in others if not one.drawing
-                ],
             ),
             viz.Section(
                 "Settings",
@@ -340,8 +325,23 @@ def write_report(
                 ),
             ),
         ],
+        steps=[
+            viz.Step(*step)
+            for step in summary.steps(
+                page,
+                folder.path,
+                _picture(config),
+                warning=summary.is_warning(reports[last]),
+            )
+        ],
+        words=summary.words(),
     )
     return page
+
+
+def _picture(config: Config) -> str:
+    """Returns a picture that the network of a run can be asked about."""
+    return _EXAMPLES.get(config.dataset, "your-picture.png")
 
 
 def export(folder: RunFolder, name: str) -> str | None:
@@ -385,13 +385,17 @@ def tell(folder: RunFolder, results: Results, *, has_report: bool) -> None:
     Without a report, verdicts and sentences are printed too.
     """
     paragraphs, reports = [summary.text(results.reports)], results.reports
-    if any(report.learnt is False for report in reports.values()):
-        paragraphs.append(summary.wrapped(_ADVICE))
+    more = [_ADVICE for one in reports.values() if one.learnt is False][:1]
     where = f"report: {folder.path / 'report.html'}"
     if not has_report:
-        verdicts = [f"{TITLES[n]}: {one.verdict}" for n, one in reports.items()]
-        paragraphs += map(summary.wrapped, [*verdicts, *results.sentences])
+        more += [
+            f"{TITLES[name]}: {one.verdict}" for name, one in reports.items()
+        ]
+        more += results.sentences
         where = f"files of the run: {folder.path}"
-    picture = _EXAMPLES.get(folder.config.dataset, "your-picture.png")
+    paragraphs += map(summary.wrapped, more)
+    picture = _picture(folder.config)
     command = f"python training/explain.py --run {folder.path} {picture}"
-    print("", *paragraphs, f"{where}\ntry next: {command}", sep="\n\n")
+    guides = f"docs/guides/report.md; the words: {summary.GLOSSARY}"
+    where += f"\nhow to read it: {guides}\ntry next: {command}"
+    print("", *paragraphs, where, sep="\n\n")

@@ -35,6 +35,15 @@ examples:
 Settings that are not given come from training/recipes.toml.
 """
 
+_SWITCHES = """
+resume: go on with the run in --out, with its settings
+dry-run: print what the run would do and how long it may take, and end
+bare: train and measure, but draw and export nothing, and train no decoder on
+    frozen capsules
+force: train REM even if the baseline has learnt nothing
+list-datasets: print the names with their meaning, and end
+list-models: print the names with their meaning, and end
+"""
 _LISTS: dict[str, Mapping[str, Any]] = {
     "datasets": sources.SOURCES,
     "models": models.MODELS,
@@ -64,18 +73,8 @@ def make_parser() -> Parser:
         metavar="FOLDER",
         help="run folder, which must not exist (default: a new one in runs/)",
     )
-    for flag, about in {
-        "resume": "go on with the run in --out, with its settings",
-        "dry-run": "print what the run would do and how long it may take, and "
-        "end",
-        "bare": "train and measure, but draw and export nothing, and train no "
-        "decoder on frozen capsules",
-        "force": "train REM even if the baseline has learnt nothing",
-        **{
-            f"list-{flag}": "print the names with their meaning, and end"
-            for flag in _LISTS
-        },
-    }.items():
+    for line in _SWITCHES.strip().replace("\n    ", " ").splitlines():
+        flag, about = line.split(": ", 1)
         add(f"--{flag}", action="store_true", help=about)
     return parser
 
@@ -130,25 +129,15 @@ def run(options: argparse.Namespace) -> None:
     strategy = devices.make_strategy(config.strategy)
     if config.deterministic:
         devices.make_deterministic()
-    is_first, is_alone = devices.process() == 0, devices.num_processes() == 1
-    if not is_alone and options.out is None:
+    is_first = devices.process() == 0
+    if devices.num_processes() > 1 and options.out is None:
         raise UserError("several processes need --out, one folder for all.")
     with contextlib.ExitStack() as held:
         if is_first and options.resume and not options.dry_run:
             held.enter_context(folder.hold())
-        data = datasets.load(
-            config.dataset,
-            config.data_dir,
-            validation=config.validation,
-            resize=config.resize,
-            crop=config.crop,
-            skip_broken=config.skip_broken,
-            **({"seed": config.data_seed} if config.data_seed else {}),
-        )
+        data = datasets.of_run(config)
         for sentence in data.left_out:
             print(f"left out  {sentence}")
-        if config.samples is not None:
-            data = data.reduced(config.samples)
         if is_first and (text := defaults.about_pictures(config)):
             print(f"pictures  {text}")
         model = starting.check_fit(data, config)
@@ -156,8 +145,6 @@ def run(options: argparse.Namespace) -> None:
             plan.show(data, folder, strategy, model)
             return
         if is_first and not options.resume:
-            if is_alone:
-                plan.cost(data, folder, strategy)
             is_new = options.out is None
             folder.create(starting.free_paths(config) if is_new else ())
             held.enter_context(folder.hold())

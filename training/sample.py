@@ -63,7 +63,7 @@ class Sample:
         if model not in self._trees:
             head, seen = self.behind(model)
             images, labels = seen.take(self.rows)
-            batches = Batches(images, labels, measured_at_once(model))
+            batches = Batches(images, labels, measured_at_once(head))
             trees = rem.trees(head, batches, couplings=False)
             layer = graphs.last_routed_layer(model)
             if head is not model and not hasattr(layer, "child_places"):

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, median, pstdev
-from typing import Any, NamedTuple
+from typing import Any
 
 if __name__ == "__main__":
     # The repository's own packages, wherever the command is called from.
@@ -30,6 +30,7 @@ from cli import Parser, UserError, run_command, start_quietly
 FILE_NAME = "runs.jsonl"
 # The JSON files of a run folder that are kept, without their suffix.
 PARTS = ("config", "environment", "seconds", "rem")
+_NEEDED = ("config", "rem")
 TITLES = {"baseline": "Baseline", "rem": "REM"}
 NOTHING = "–"
 
@@ -56,18 +57,15 @@ def read(path: Path) -> list[FinishedRun]:
     for file in (path, path / FILE_NAME):
         if file.is_file():
             return read_file(file)
-    for part in ("config", "rem"):
-        if not (path / f"{part}.json").is_file():
-            raise UserError(
-                f"{path} is no finished run: it has no {part}.json."
-            )
-    parts = {
-        part: _parsed(file.read_bytes(), str(file))
-        for part in PARTS
-        if (file := path / f"{part}.json").is_file()
-    }
-    seed = parts["config"]["seed"]
-    return [FinishedRun(path.name, seed, parts, str(path))]
+    files = {part: path / f"{part}.json" for part in PARTS}
+    files = {p: f for p, f in files.items() if f.is_file() or p in _NEEDED}
+    try:
+        parts = {p: json.loads(f.read_bytes()) for p, f in files.items()}
+        return [
+            FinishedRun(path.name, parts["config"]["seed"], parts, str(path))
+        ]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is no finished run: {error}.") from error
 
 
 def read_file(path: Path) -> list[FinishedRun]:
@@ -77,22 +75,15 @@ def read_file(path: Path) -> list[FinishedRun]:
     runs = []
     for number, text in enumerate(path.read_bytes().splitlines(), 1):
         where = f"{path}, line {number}"
-        content = _parsed(text, where)
         try:
+            content = json.loads(text)
             name, seed = content.pop("name"), content.pop("seed")
-        except (AttributeError, KeyError, TypeError) as error:
+        except (ValueError, AttributeError, KeyError, TypeError) as error:
             raise UserError(
-                f"{where} must be an object with name and seed."
+                f"{where} must be an object of JSON with name and seed."
             ) from error
         runs.append(FinishedRun(name, seed, content, where))
     return runs
-
-
-def _parsed(text: bytes, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise UserError(f"{where} is not JSON: {error}.") from error
 
 
 def add(path: Path, runs: Iterable[FinishedRun]) -> None:
@@ -125,13 +116,6 @@ def _line(run: FinishedRun) -> str:
 # ------------------------------------------------------------ columns of tables
 
 
-class Summary(NamedTuple):
-    """A measure over seeds, and its population deviation if there is one."""
-
-    value: float
-    deviation: float | None = None
-
-
 @dataclasses.dataclass(frozen=True)
 class Column:
     """A measure of a model: how it is called, stored and written."""
@@ -145,14 +129,16 @@ class Column:
 
     def summary(
         self, models: Sequence[Mapping[str, Any]], field: str | None = None
-    ) -> Summary:
-        """Returns the measure, or another field, over models of some seeds."""
+    ) -> list[float]:
+        """Returns the measure, or another field, over models of some seeds.
+
+        Behind a mean stands its population deviation, if there are several.
+        """
         field = field or self.field
         values = [self.factor * look_up(model, field) for model in models]
         if self.statistic == "median":
-            return Summary(median(values))
-        spread = pstdev(values) if len(values) > 1 else None
-        return Summary(mean(values), spread)
+            return [median(values)]
+        return [mean(values), pstdev(values)][: len(values)]
 
     def write(self, models: Sequence[Mapping[str, Any]]) -> str:
         """Returns the mean over models, ± its deviation if there are more."""
@@ -160,10 +146,9 @@ class Column:
             return NOTHING
         return self.text(self.summary(models))
 
-    def text(self, summary: Summary) -> str:
+    def text(self, summary: Sequence[float]) -> str:
         """Returns a value, ± its deviation if there is one."""
-        known = [value for value in summary if value is not None]
-        return " ± ".join(map(self.number, known))
+        return " ± ".join(map(self.number, summary))
 
     def number(self, value: float) -> str:
         """Returns a number with the digits of the column."""

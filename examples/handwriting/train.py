@@ -78,9 +78,22 @@ def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
         network.get_layer("class_caps").orphan = orphan
         trees = rem.trees(network, images, couplings=False)
         used = rem.faithfulness(network, images, trees=trees, draws=2)
-        row["trees"].append(of_trees(trees, used, orphan))
+        measures = seeds.tree_measures(used)
+        line = {
+            "orphan": orphan,
+            "leaves": float(trees.leaves.mean()),
+            "ten": 100 * float(np.mean(trees.leaves <= 10)),
+            "used": int(np.sum(trees.slots.mean(axis=0) > 0.01)),
+            "changes": measures["answer_changes"],
+            "active": measures["necessity_active"],
+            "random": measures["necessity_random"],
+        }
+        row["trees"].append(measures | line)
     if options.draw is not None:
-        draw(options.draw, images, data.test.labels, trees, data.class_names)
+        labels = data.test.labels[: options.tested]
+        seeds.draw_trees(
+            options.draw, network, images, trees, labels, data.class_names
+        )
     return row
 
 
@@ -172,7 +185,24 @@ def fit(
     import keras
 
     import tfcaps
+    from training import train
+    from training.augmentation import Augmentation
+    from training.batches import Batches
 
+    draw = np.random.default_rng(seed)
+
+    def arrange(clean: Any, labels: Any) -> tuple[Any, Any]:
+        noise = draw.normal(0.0, 0.2, clean.shape).clip(-0.25, 0.25)
+        noise[1::2] = 0.0
+        targets = {"evidence": labels, "presence": labels}
+        images = (clean + noise).astype("float32")
+        return images, {**targets, "reconstruction": clean}
+
+    move = Augmentation(shift=1)
+    batches = Batches(
+        data.images, data.labels, _BATCH,
+        seed=seed, augment=move, arrange=arrange,
+    )  # fmt: skip
     rate = seeds.falling_rate(3e-3, epochs, len(data.labels), _BATCH)
     training.compile(
         keras.optimizers.Adam(rate),
@@ -180,62 +210,7 @@ def fit(
             sparsity=0.0, ambiguity=0.002, reconstruction=0.02
         ),
     )
-    draw, steps = np.random.default_rng(seed), len(data.labels) // _BATCH
-
-    def batches() -> Any:
-        for _ in range(epochs):
-            order = draw.permutation(len(data.labels))
-            for start in range(0, steps * _BATCH, _BATCH):
-                some = np.sort(order[start : start + _BATCH])
-                moves = draw.integers(-1, 2, (len(some), 2))
-                pairs = zip(data.images[some], moves, strict=True)
-                clean = np.stack([np.roll(x, by, (0, 1)) for x, by in pairs])
-                images, labels = clean.copy(), data.labels[some]
-                images[::2] = noisy(clean[::2], draw)
-                targets = {"evidence": labels, "presence": labels}
-                yield images, {**targets, "reconstruction": clean}
-
-    training.fit(
-        batches(),
-        steps_per_epoch=steps,
-        epochs=epochs,
-        shuffle=False,
-        verbose=2,
-        callbacks=[*callbacks],
-    )
-
-
-def noisy(images: Any, draw: Any) -> Any:
-    """Returns images with noise of 0.2, cut off at 0.25."""
-    noise = draw.normal(0.0, 0.2, images.shape).clip(-0.25, 0.25)
-    return (images + noise).astype("float32")
-
-
-def of_trees(trees: Any, used: Any, orphan: float) -> seeds.Row:
-    """Returns what is measured of trees, of leaves from some nats on."""
-    measures = seeds.tree_measures(used)
-    return {
-        "orphan": orphan,
-        "leaves": float(trees.leaves.mean()),
-        "ten": 100 * float(np.mean(trees.leaves <= 10)),
-        "used": int(np.sum(trees.slots.mean(axis=0) > 0.01)),
-        "changes": measures["answer_changes"],
-        "necessity": measures["necessity"],
-        "active": measures["necessity_active"],
-        "random": measures["necessity_random"],
-        "sufficiency": measures["sufficiency"],
-    }
-
-
-def draw(path: Any, images: Any, labels: Any, trees: Any, names: Any) -> None:
-    """Draws the first ten images with the types of their leaves."""
-    told = trees.predicted[:10]
-    leaves = [
-        [(trees.places[n, k], str(trees.types[k])) for k in np.flatnonzero(own)]
-        for n, own in enumerate(trees.in_tree[:10])
-    ]
-    titles = [names[j] for j in told]
-    seeds.draw_trees(path, images[:10], titles, told != labels[:10], leaves)
+    train.fit(training, batches, callbacks, epochs)
 
 
 if __name__ == "__main__":

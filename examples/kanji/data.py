@@ -21,15 +21,14 @@ component, too.
 import re
 from collections.abc import Iterator
 from importlib import metadata
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import numpy as np
 from scipy import ndimage
 
 from cli import UserError
-from training.datasets.data import Arrays, Masks
+from training.datasets.data import Arrays
 from training.images import Array
 
 # Found by a random search for components of at most six strokes that have many
@@ -72,8 +71,8 @@ _CHUNK = 200  # images of a character drawn at a time
 class Character(NamedTuple):
     """The strokes of a character, and what they belong to.
 
-    Its name has its components: `a b` is a left of b, `a / b` above b. Strokes
-    are row and column of points along them, `[points, 2]`, in units of KanjiVG.
+    Its name has its components, in the order of writing. Strokes are row and
+    column of points along them, `[points, 2]`, in units of KanjiVG.
     """
 
     name: str
@@ -83,20 +82,19 @@ class Character(NamedTuple):
 
 
 def draw(
-    count: int,
-    seed: int,
-    characters: str = CHARACTERS,
-    folder: Path | None = None,
-) -> tuple[Arrays, Masks]:
+    count: int, seed: int, characters: str = CHARACTERS
+) -> tuple[Arrays, Any]:
     """Draws images of all characters, equally many, in random order.
 
     What is drawn depends on count, seed and characters alone: images `[n, 48,
     48, 1]`, uint8, and labels `[n]`, which index `characters`; masks of the
-    components, three at most.
+    components, three at most, as `tfcaps.rem.PartMasks`.
     """
+    from tfcaps.rem import PartMasks  # it takes long to load
+
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.arange(count) % len(characters))
-    each = [read(name, folder) for name in characters]
+    each = map(read, characters)
     images = np.empty((count, SIZE, SIZE, 1), np.uint8)
     parts = np.zeros((count, _MOST, SIZE, SIZE), bool)
     kinds = np.full((count, _MOST), -1)
@@ -110,30 +108,12 @@ def draw(
                 character, len(some), rng
             )
     names = tuple(COMPONENTS.values())
-    return (images, labels), Masks(parts, kinds=kinds, kind_names=names)
+    masks = PartMasks(parts, kinds=kinds, kind_names=names, reach=None)
+    return (images, labels), masks
 
 
-def read(character: str, folder: Path | None = None) -> Character:
-    """Returns a character of KanjiVG, which consists of `COMPONENTS` alone.
-
-    The SVG files are those of the package `kanjivg`, or of a folder.
-    """
-    path = (folder or _folder()) / f"{ord(character):05x}.svg"
-    root = ElementTree.parse(path).getroot()[0][0]
-    found = list(_components(root))
-    strokes = [
-        (_points(path), owner)
-        for owner, (_, group) in enumerate(found)
-        for path in group.iter()
-        if path.tag.endswith("path")
-    ]
-    kinds, _ = zip(*found, strict=True)
-    points, owners = zip(*strokes, strict=True)
-    return Character(_name(root), kinds, points, owners)
-
-
-def _folder() -> Path:
-    """Returns the folder of the package's SVG files."""
+def read(character: str) -> Character:
+    """Returns a character of KanjiVG, which consists of `COMPONENTS` alone."""
     try:
         package = metadata.distribution("kanjivg")
     except metadata.PackageNotFoundError:
@@ -141,7 +121,20 @@ def _folder() -> Path:
             "kanji are drawn from the package kanjivg, not installed here; in "
             'the folder of tfcaps run pip install --editable ".[kanji]".'
         ) from None
-    return Path(str(package.locate_file("kanji")))
+    path = package.locate_file(f"kanji/{ord(character):05x}.svg")
+    root = ElementTree.parse(str(path)).getroot()[0][0]
+    groups = list(_components(root))
+    strokes = [
+        (_points(path), owner)
+        for owner, (_, group) in enumerate(groups)
+        for path in group.iter()
+        if path.tag.endswith("path")
+    ]
+    kinds, _ = zip(*groups, strict=True)
+    points, owners = zip(*strokes, strict=True)
+    names = [*COMPONENTS.values()]
+    name = " ".join(names[kind] for kind in kinds)
+    return Character(name, kinds, points, owners)
 
 
 def _components(
@@ -155,16 +148,6 @@ def _components(
             yield list(COMPONENTS).index(element), part
         else:
             yield from _components(part)
-
-
-def _name(group: ElementTree.Element) -> str:
-    """Returns the components by name, in brackets where they form a part."""
-    if (element := _attribute(group, "element")) in COMPONENTS:
-        return COMPONENTS[element]
-    names = [_name(part) for part in group]
-    names = [f"({name})" if " " in name else name for name in names]
-    stacked = _attribute(group[0], "position") in ("top", "bottom")
-    return (" / " if stacked else " ").join(names)
 
 
 def _attribute(node: ElementTree.Element, name: str) -> str | None:

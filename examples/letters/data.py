@@ -18,9 +18,11 @@ The parts are the lines. The kind of a line is its direction in the upright
 letter; in the image it has any. A pixel is of the nearest line.
 """
 
+from typing import Any
+
 import numpy as np
 
-from training.datasets.data import Arrays, Masks
+from training.datasets.data import Arrays
 from training.images import Array
 
 SIZE = 100
@@ -45,12 +47,15 @@ _SCALE, _PEN, _INK = (0.2, 0.5), (5.0, 10.0), (0.5, 1.0)
 _CHUNK = 20  # images drawn at a time
 
 
-def draw(count: int, seed: int) -> tuple[Arrays, Masks]:
+def draw(count: int, seed: int) -> tuple[Arrays, Any]:
     """Draws images of all letters, equally many, in random order.
 
     What is drawn depends on count and seed alone: images `[n, 100, 100, 1]`,
-    uint8, and labels `[n]`; the masks of their lines.
+    uint8, and labels `[n]`; the masks of their lines, as
+    `tfcaps.rem.PartMasks`.
     """
+    from tfcaps.rem import PartMasks  # it takes long to load
+
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.arange(count) % len(LETTERS))
     ends, kinds = _lines()
@@ -72,10 +77,8 @@ def draw(count: int, seed: int) -> tuple[Arrays, Masks]:
         masks[some] = (outside == nearest) & (covered >= 0.5)
         shown = 255.0 * ink[some, None, None] * covered[:, 0]
         images[some, ..., 0] = np.rint(shown)
-    centres = np.where(there[..., None], ends.mean(axis=2), np.nan)
-    return (images, labels), Masks(
-        masks, kinds=kinds, centres=centres, kind_names=KINDS
-    )
+    lines = PartMasks(masks, kinds=kinds, kind_names=KINDS, reach=None)
+    return (images, labels), lines
 
 
 def _lines() -> tuple[Array, Array]:

@@ -50,7 +50,8 @@ def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
     images, masks = others.seen(view), in_view(others, view, masks)
     trees = rem.trees(network, images, couplings=False)
     if options.draw is not None:
-        draw(options.draw, others, view, trees, truth)
+        names = list(data.LETTERS)
+        seeds.draw_trees(options.draw, network, images, trees, truth, names)
     named = seeds.named_parts(trees, masks)
     no_x = np.flatnonzero(truth != list(data.LETTERS).index("X"))
     but_x = seeds.named_parts(trees[no_x], masks[no_x])
@@ -117,20 +118,6 @@ def trained(
     labels = np.tile(labels, _COPIES)
     seeds.fit_known(network, images, labels, cells, 1e-3, _BATCH, epochs)
     return network
-
-
-def draw(
-    path: Any, letters: lines.Letters, view: Any, trees: Any, truth: Any
-) -> None:
-    """Draws the trees of the first ten images."""
-    names = list(data.LETTERS)
-    told, leaves = trees.predicted[:10], []
-    for n, own in enumerate(trees.in_tree[:10]):
-        places = (trees.places[n, own] - lines.MIDDLE) @ view[n].T
-        types = map(str, trees.types[own])
-        leaves.append([*zip(places + letters.middles[n], types, strict=True)])
-    titles, wrong = [names[j] for j in told], told != truth[:10]
-    seeds.draw_trees(path, letters.ink[:10], titles, wrong, leaves)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from tfcaps.parts import ConstellationCaps
 
 _FILTERS, _STRIDES = (16, 32, 32, 32, 32, 48), (1, STRIDE, 1, 1, 1, 1)
 _STROKE_WINDOW = 3  # places in which there is one stroke of a type
-_WINDOW = 7  # places in which there is one component
-_WIDTH = 2.0  # pixels by which a stroke may stand beside its place
+_WINDOW = 7  # places in which there is one component of a type
+_WIDTH = 2.5  # pixels by which a stroke may stand beside its place
 _MISSED = 0.05  # likelihood of a stroke that is not found
 
 
@@ -27,9 +27,11 @@ class Components(keras.layers.Layer):
         m_s(x) = ε + (1 - ε) min(1, sum_p a_t(p) exp(-|p - x - o_s|^2 / 2 w^2))
 
     The evidence is the sum of `log m_s - log(ε) / 2`, the activation the
-    geometric mean of `m_s`. Within a window the component with the most
-    evidence stays active, if there is more for it than against it. Two places
-    in each direction become one.
+    geometric mean of `m_s`. Within a window a type stays active where it has
+    the most evidence, if that is above 0. It competes with other types there:
+    its activation is divided by e to the power of what the strongest of them
+    has more evidence. So a stroke that was missed makes a component weaker, and
+    the class decides. Two places in each direction become one.
 
     Args:
         strokes: The blueprints.
@@ -63,10 +65,11 @@ class Components(keras.layers.Layer):
         count = belongs.sum(axis=0)
         total = ops.matmul(logs, belongs)
         evidence = total - 0.5 * np.log(_MISSED) * count
-        most = ops.max(evidence, axis=-1, keepdims=True)
-        most = ops.max_pool(most, _WINDOW, 1, padding="same")
-        wins = ops.cast((evidence >= most) & (evidence > 0.0), "float32")
-        active = wins * ops.exp(total / np.maximum(count, 1.0))
+        of_type = ops.max_pool(evidence, _WINDOW, 1, padding="same")
+        most = ops.max(of_type, axis=-1, keepdims=True)
+        wins = ops.cast((evidence >= of_type) & (evidence > 0.0), "float32")
+        mean = total / np.maximum(count, 1.0)
+        active = wins * ops.exp(mean + evidence - most)
         blocks = (-1, rows // 2, 2, columns // 2, 2, len(parts))
         active = ops.reshape(active, blocks)
         grid = np.indices((rows, columns), "float32").transpose(1, 2, 0)

@@ -1,19 +1,21 @@
 """The benchmarks: what they compare is equal, and their pages are right."""
 
 import json
+import time
 from functools import partial
 
 import keras
 import numpy as np
 import pytest
 
-from benchmarks import formulations, measure, models, run
-from benchmarks.formulations import CANDIDATES, Size
-from benchmarks.measure import Row, interleaved
+from benchmarks import formulations, measure, models, run, serving
+from benchmarks.formulations import CANDIDATES, OF_EM, Size
+from benchmarks.measure import Row, Settings, interleaved
 from tests.commands import told_by
 from tests.networks import SMALL_NETWORKS
 from tests.tolerance import assert_close
 from tfcaps.graphs import is_routed
+from tfcaps.models import load_pretrained
 
 MACHINE = {
     "date": "2026-01-02",
@@ -27,7 +29,7 @@ MACHINE = {
 }
 ROWS = [
     Row("tiled", [64, 8], {"ms": 90.0}, {"ms": 1800.0}, "ours"),
-    Row("ours", [64, 8], {"ms": 10.0}, {"ms": 400.0}, "ours", 1e3),
+    Row("ours", [64, 8], {"ms": 10.0}, {"ms": 400.0}, "ours", 1e3, 7e3, 2.5),
 ]
 SMALL = Size(batch=2, children=5, child_dim=4, parents=3, dim=6)
 
@@ -59,13 +61,15 @@ def test_all_candidates_are_timed_and_the_first_calls_left_out(monkeypatch):
 
 @pytest.mark.parametrize("gradient", CANDIDATES)
 def test_formulations_agree_with_tfcaps(gradient):
-    expected = formulations.make_step("tfcaps", gradient, SMALL)()
+    size = SMALL if gradient != "em" else OF_EM._replace(batch=2, children=5)
+    expected = formulations.make_step("tfcaps", gradient, size)()
     for name in CANDIDATES[gradient][:-1]:
-        results = formulations.make_step(name, gradient, SMALL)()
+        results = formulations.make_step(name, gradient, size)()
         for tensor, wanted in zip(results, expected, strict=True):
             scale = np.abs(wanted).max()
             assert_close(tensor / scale, wanted / scale, atol=1e-4)
-    forward = formulations.make_step("einsum", gradient, SMALL, backward=False)
+    name = CANDIDATES[gradient][0]
+    forward = formulations.make_step(name, gradient, size, backward=False)
     np.testing.assert_allclose(forward()[0], expected[0], atol=1e-4)
 
 
@@ -84,19 +88,20 @@ def test_the_floor_has_the_layers_before_routing(name):
 def test_a_part_takes_its_own_place_and_the_page_compares_its_rows(
     tmp_path, monkeypatch
 ):
-    for module in (formulations, models):
+    for module in (formulations, models, serving):
         monkeypatch.setattr(module, "measure", lambda _: ROWS)
     monkeypatch.setattr(models, "measure_on_gpu", lambda _: ROWS)
     monkeypatch.setattr(run, "machine", lambda: MACHINE)
     out = ("--out", tmp_path / "new")
     command("--only", "formulations", "--rounds", 3, *out)
-    command("--only", "models", "gpu", "--quick", *out)
+    command("--only", "models", "gpu", "serving", "--quick", *out)
     page = (tmp_path / "new" / "benchmarks.md").read_text("utf-8")
-    for part in ("formulations", "models", "gpu"):
+    for part in ("formulations", "models", "gpu", "serving"):
         assert cells(page, part) == [
             [part, "tiled", "64x8", "90.00", "9.00", "1,800.00", "4.50", "",
-             "ours"],
-            [part, "ours", "64x8", "10.00", "", "400.00", "", "1,000", ""],
+             "", "", "ours"],
+            [part, "ours", "64x8", "10.00", "", "400.00", "", "1,000",
+             "7,000", "2.50", ""],
         ]  # fmt: skip
     line = (
         "a GPU, 2026-01-02, commit abc, a CPU, 2 cores, backend jax, python "
@@ -106,7 +111,20 @@ def test_a_part_takes_its_own_place_and_the_page_compares_its_rows(
         f"\n- formulations: {line} 3 rounds.\n"
         f"- models: {line} 2 rounds, quick.\n"
         f"- gpu: {line} 2 rounds, quick.\n"
+        f"- serving: {line} 2 rounds, quick.\n"
     )
+
+
+@pytest.mark.slow
+def test_every_client_is_answered():
+    model = load_pretrained("figures")
+    rows = serving.measure(Settings(quick=True))
+    assert len(rows) == 3 * len(serving.CLIENTS)
+    assert {tuple(row.inputs[1:]) for row in rows} == {model.input_shape[1:]}
+    for row in rows:
+        assert 0 < row.forward["ms"] <= row.p99_ms and row.per_second > 0
+    waits = serving.load(lambda image: time.sleep(0.01), None, 4, 0.05)
+    assert 4 <= len(waits) <= 24
 
 
 def test_another_backend_is_refused(tmp_path, monkeypatch):

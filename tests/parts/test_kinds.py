@@ -15,7 +15,7 @@ from training.datasets import figures
 def found(rng, design, count=400, most=16, repeated=False):
     """Returns parts that are found from places a pixel off, and true ones."""
     (images, labels), masks = figures.draw(count, 3, design)
-    middles = np.nanmean(masks.centres, axis=1)
+    middles = np.nanmean(masks.parts, axis=1)
     places = middles + rng.uniform(-1, 1, middles.shape)
     parts = kinds.find(
         images / 255.0, labels, places, 11, most=most, repeated=repeated
@@ -25,7 +25,7 @@ def found(rng, design, count=400, most=16, repeated=False):
     true = []
     for j, shift, _ in zip(*slots, strict=True):
         rows = np.flatnonzero((labels == j) & parts.fits)
-        apart = masks.centres[rows] - (better[rows] + shift)[:, None]
+        apart = masks.parts[rows] - (better[rows] + shift)[:, None]
         apart = np.linalg.norm(apart, axis=-1)
         nearest = np.nanargmin(apart, axis=1)
         assert np.median(np.nanmin(apart, axis=1)) < 2.2
@@ -54,7 +54,7 @@ def test_parts_are_found_and_those_of_one_kind(rng, design, number):
 
 
 def test_there_are_no_more_kinds_than_types(rng):
-    slots, _ = found(rng, "figures", count=200, most=3, repeated=True)
+    slots, _ = found(rng, "figures", count=400, most=3, repeated=True)
     assert slots.kinds.max() + 1 == 3
 
 
@@ -101,7 +101,7 @@ def test_types_become_the_kinds_that_images_show():
     )
     seen, features = schedule._look(images, labels)
     assert features.shape == (400, 16, 16, 4)
-    middles = masks.centres.mean(axis=1)
+    middles = masks.parts.mean(axis=1)
     cells = np.rint((middles - layer.offset) / layer.stride).astype(int)
     schedule._set_kinds(seen._replace(cells=cells), features, images)
     has = np.array(layer.slots)

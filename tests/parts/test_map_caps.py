@@ -7,7 +7,7 @@ import pytest
 from examples.handwriting import train
 from tests.tolerance import assert_all_close, assert_close
 from tfcaps import parts, rem
-from training.images import Split
+from training.images import Images, Split
 
 ROWS, COLUMNS, TYPES, CLASSES = 6, 7, 2, 3
 
@@ -58,7 +58,7 @@ def test_maps_learn_where_types_tell_for_a_class():
         row, column = rng.integers(2, 6) + 8 * label, rng.integers(2, 12)
         image[row : row + 3, column : column + 3, 0] = 1.0
     network, training = train.networks((16, 16, 1), 2, 2)
-    train.fit(training, Split(images, labels), epochs=30, seed=0)
+    train.fit(training, Split(Images(images), labels), epochs=30, seed=0)
     trees = rem.trees(network, images)
     assert np.mean(trees.predicted == labels) > 0.95
     assert trees.leaves.max() <= 2

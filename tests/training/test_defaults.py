@@ -53,6 +53,22 @@ def test_steps_batches_and_size_follow_from_the_pictures(
     assert config.counterfactual_necessity > 0
 
 
+@pytest.mark.parametrize(
+    ("size", "model", "expected"),
+    [
+        ((300, 200), None, "body_plan_capsnet"),
+        ((300, 200), "constellation_capsnet", "constellation_capsnet"),
+        ((100, 100), None, "constellation_capsnet"),
+    ],
+)
+def test_large_photos_on_a_backbone_are_seen_through_windows(
+    tmp_path, size, model, expected
+):
+    folder = write_empty(tmp_path / "photos", 20, size)
+    config = defaults.load(folder, model, "MobileNetV2")
+    assert (config.model, config.resize) == (expected, 128)
+
+
 def test_rare_classes_and_changes_follow_from_the_pictures(tmp_path):
     counts = {"bar": 4, "cross": 20, "ring": 40}
     write_shapes(tmp_path / "shapes", counts, seed=4)

@@ -1,6 +1,5 @@
 """Own pictures, explained: what is read, asked, counted, drawn and written."""
 
-import csv
 import json
 import re
 from functools import partial
@@ -62,9 +61,9 @@ def save(path, image):
     return path
 
 
-def rows_of(folder):
-    with open(folder / "predictions.csv", newline="") as file:
-        return list(csv.DictReader(file))
+def records_of(folder):
+    text = (folder / "trees.json").read_text("utf-8")
+    return json.loads(text)["pictures"]
 
 
 def answers_of(run, photos):
@@ -101,10 +100,8 @@ def test_pictures_are_named_and_drawn(run, tmp_path):
     assert "named_tree-2.png: y.png: why" in printed
     # In pixels of the file, which is twice as large.
     text = (run.path / "explained" / "trees.json").read_text("utf-8")
-    told = json.loads(text)
-    for record, file, size in zip(
-        told["pictures"], (path, other), (8, 16), strict=True
-    ):
+    records = records_of(run.path / "explained")
+    for record, file, size in zip(records, (path, other), (8, 16), strict=True):
         assert record["file"] == str(file) and record["width"] == size
         assert record["drawing"] == f"named_tree-{1 + (file == other)}.png"
         boxes = [leaf["box"] for leaf in record["leaves"]]
@@ -120,9 +117,7 @@ def test_pictures_are_named_and_drawn(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_folder_becomes_a_page_and_a_table(
-    run, photos, tmp_path, monkeypatch
-):
+def test_a_folder_becomes_a_page_and_data(run, photos, tmp_path, monkeypatch):
     monkeypatch.setattr(explain_job, "PANELS", 4)
     to = tmp_path / "out"
     with recorded() as given:
@@ -131,17 +126,14 @@ def test_a_folder_becomes_a_page_and_a_table(
     order = np.argsort(-lengths, axis=-1)
     page = (to / "index.html").read_text("utf-8")
     for row, path, best, values in zip(
-        rows_of(to), paths, order[:, :2], lengths, strict=True
+        records_of(to), paths, order[:, :2], lengths, strict=True
     ):
         (first, second), truth = np.array(NAMES)[best], path.parent.name
-        found = [float(row.pop(key)) for key in ("length", "runner_up_length")]
-        assert found == pytest.approx(values[best], abs=1e-3)
-        margin = float(row.pop("margin"))
-        assert margin == pytest.approx(-np.diff(values[best])[0], abs=1e-3)
-        assert row == {
-            "file": str(path), "class": first, "runner_up": second,
-            "true_class": truth,
-        }  # fmt: skip
+        found = row["length"], row["runner_up_length"], row["margin"]
+        wanted = *values[best], -np.diff(values[best])[0]
+        assert found == pytest.approx(wanted, abs=1e-3)
+        found = [row[key] for key in ("class", "runner_up", "true_class")]
+        assert found == [first, second, truth] and row["file"] == str(path)
         mark = "yes" if first == truth else f"WRONG: {truth}"
         assert f"<td>{truth}/{path.name}</td><td>{first}</td>" in page
         assert f"<td>{mark}</td>" in page
@@ -178,9 +170,9 @@ def test_broken_pictures_are_named_and_may_be_left_out(run, photos, tmp_path):
     assert "left out: " in command(*arguments, "--skip-broken")
     page = (tmp_path / "out" / "index.html").read_text("utf-8")
     assert "0.png is not a readable image." in page
-    [row] = rows_of(tmp_path / "out")
+    [row] = records_of(tmp_path / "out")
     assert row["file"] == str(photos / "bee" / "1.png")
-    assert row["true_class"] == ""  # the folder itself tells nothing
+    assert row["true_class"] is None  # the folder itself tells nothing
     (photos / "bee" / "1.png").write_bytes(b"no picture")
     told = refused(*arguments, "--skip-broken")
     assert "none of the 2 pictures can be read" in told

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 
+from cli import UserError
 from tests.nightly import nightly
 from tests.parts import test_body_plan as plans
 from tests.small_data import noise
@@ -216,9 +217,28 @@ def test_a_network_that_estimates_itself_is_measured_on_its_features(tmp_path):
     assert "Form: " in said and "linear head" in said
     assert not (out / "features").exists()
     folder = RunFolder.resume(out)
+    assert folder.load_model("rem").report["plans"] > 0
     report, _ = folder.read_report("rem")
     assert report.accuracy > 0.9 and report.faithfulness.pixels.local
     # As without features.
     plain = rem.evaluate(folder.load_model("rem"), (images[70:], labels[70:]))
     assert plain.total_parameters == report.total_parameters
     assert plain.accuracy == pytest.approx(report.accuracy, abs=0.04)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"decoder": True}, "takes no --decoder"),
+        ({"routing": "em"}, "takes no --routing"),
+    ],
+)
+def test_what_a_body_plan_does_not_take_is_refused(given, said):
+    with pytest.raises(UserError, match=said):
+        networks.build(
+            "body_plan_capsnet",
+            (plans.SIDE, plans.SIDE, 3),
+            2,
+            backbone=plans.backbone(),
+            **given,
+        )

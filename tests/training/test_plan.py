@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.nightly import nightly
-from tests.training.test_run import command, metrics, tiny_data
-from training import devices, models, plan, recipes, sources
+from tests.training.test_run import command, tiny_data
+from training import devices, models, recipes, sources
 from training.configs import SETTINGS, Config, config_from
 
 
@@ -56,25 +55,11 @@ def test_a_dry_run_tells_the_plan_and_writes_nothing(tmp_path, monkeypatch):
     assert "REM: 5 epochs of 2 steps" in printed
     assert re.search(r"parameters, [\d,]+ multiply-adds an image", printed)
     assert "No run folder has been made." in printed
+    printed = command(*flags, "--epochs", 60, "--rem-epochs", 3, "--dry-run")
+    assert "REM: 3 epochs (--rem-epochs; --epochs is the" in printed
     printed = command(*flags, "--recipe", "paper", "--dry-run")
     assert "Training takes at most about" in printed
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.npz"]
-
-
-@nightly
-@pytest.mark.slow
-def test_a_long_training_says_first_how_long_it_takes(tmp_path, monkeypatch):
-    data = tiny_data(tmp_path / "tiny.npz")
-    flags = ("--bare", "--dataset", data, "--epochs", 2)
-    assert "Training takes" not in command(*flags, "--out", tmp_path / "short")
-    monkeypatch.setattr(plan, "_LONG", 0)
-    printed = command(*flags, "--out", tmp_path / "long")
-    cost = printed.index("Training takes about")
-    assert cost < printed.index("Baseline on tiny")
-    # What was timed leaves no trace.
-    rows = [metrics(tmp_path / name) for name in ("short", "long")]
-    losses = [[row["loss"] for row in run] for run in rows]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
 def test_settings_are_read_as_they_were_or_refused():

@@ -66,7 +66,7 @@ def test_runs_of_folders_and_files_are_kept_together(tmp_path):
     command(kept.parent, one, "--to", tmp_path / "more.jsonl")
     assert len(tables.read_file(tmp_path / "more.jsonl")) == 4
     told = command(tmp_path / "gone", "--to", kept, status=2)
-    assert "is no finished run: it has no config" in told
+    assert "is no finished run: " in told and "config.json" in told
 
 
 def test_a_line_holds_what_the_files_of_a_run_folder_do(tmp_path):
@@ -107,9 +107,9 @@ def test_lines_are_sorted_and_a_new_run_takes_the_place_of_its_like(tmp_path):
 def test_a_broken_line_is_named_and_nothing_is_written(tmp_path):
     good = tables.read(write_run(tmp_path / "a", 3))
     for broken, message in (
-        ("<<<<<<< HEAD", "line 2 is not JSON"),
-        ("[]", "line 2 must be an object with name and seed"),
-        ("{}", "line 2 must be an object with name and seed"),
+        ("<<<<<<< HEAD", "line 2 must be an object of JSON"),
+        ("[]", "line 2 must be an object of JSON with name and seed"),
+        ("{}", "line 2 must be an object of JSON with name and seed"),
     ):
         path = write_lines(tmp_path / "runs.jsonl", line())
         path.write_text(f"{path.read_text()}{broken}\n")
@@ -119,7 +119,8 @@ def test_a_broken_line_is_named_and_nothing_is_written(tmp_path):
 
 
 def test_what_is_no_finished_run_is_an_error(tmp_path):
-    for name, text in (("config", "{"), ("rem", "{}")):
-        assert_user_error(f"it has no {name}.json", tables.read, tmp_path)
+    message = "is no finished run: "
+    for name, text in (("config", '{"seed": 0}'), ("rem", "{")):
+        assert_user_error(f"{message}.*{name}.json", tables.read, tmp_path)
         (tmp_path / f"{name}.json").write_text(text)
-    assert_user_error("config.json is not JSON", tables.read, tmp_path)
+    assert_user_error(message, tables.read, tmp_path)

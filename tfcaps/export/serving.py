@@ -10,14 +10,15 @@ from tfcaps.files import write_atomically
 # Where the guide's docker command shows the folder to the server.
 MOUNTED_AT = "/models"
 
-# Batches are padded to the next of these.
-_BATCHES = (1, 2, 4, 8, 16, 32)
+# Batches are padded to the next of these, and wait for more images so long.
+BATCHES = (1, 2, 4, 8, 16, 32)
+BATCH_TIMEOUT_MICROS = 1000
 _BATCHING = f"""\
 # Requests are put together up to the largest batch, but do not wait long.
-max_batch_size {{ value: {_BATCHES[-1]} }}
-batch_timeout_micros {{ value: 1000 }}
+max_batch_size {{ value: {BATCHES[-1]} }}
+batch_timeout_micros {{ value: {BATCH_TIMEOUT_MICROS} }}
 max_enqueued_batches {{ value: 1000 }}
-""" + "".join(f"allowed_batch_sizes: {batch}\n" for batch in _BATCHES)
+""" + "".join(f"allowed_batch_sizes: {batch}\n" for batch in BATCHES)
 _MONITORING = """\
 prometheus_config {
   enable: true

@@ -224,6 +224,8 @@ def network(
     model.compile(
         keras.optimizers.AdamW(rate, weight_decay=1e-4),
         "categorical_crossentropy",
+        # XLA takes longer to compile it than it takes to train.
+        jit_compile=keras.backend.backend() == "jax",
     )
     model.fit(x, target, batch_size=1024, epochs=epochs, verbose=0)
     return model
@@ -348,27 +350,29 @@ def logistic(
 ) -> list[tuple[Array, Array]]:
     """Returns weights `[d, j]` and bias `[j]` of logistic regressions.
 
-    As there may be fewer rows than columns, in the rows' own coordinates.
+    In coordinates of their own, as many as there are rows, or columns if these
+    are fewer.
     """
-    squares, u = np.linalg.eigh((x @ x.T).astype("f8"))
+    wide = len(x) < x.shape[1]
+    squares, u = np.linalg.eigh((x @ x.T if wide else x.T @ x).astype("f8"))
     keep = squares > 1e-6 * squares[-1]
-    basis = x.T @ (u[:, keep] / np.sqrt(squares[keep]))
-    own = (x @ basis).astype("f8")
-    target = np.eye(classes)[labels]
+    basis = x.T @ (u[:, keep] / np.sqrt(squares[keep])) if wide else u[:, keep]
+    own = (x @ basis).astype("f4")
+    target = np.eye(classes, dtype="f4")[labels]
     shape = (own.shape[1] + 1, classes)
 
     def loss(flat: Array, strength: float) -> tuple[float, Array]:
-        w = flat.reshape(shape)
+        w = flat.reshape(shape).astype("f4")
         logits = own @ w[:-1] + w[-1]
         logits -= logits.max(axis=1, keepdims=True)
         odds = np.exp(logits)
         total = odds.sum(axis=1, keepdims=True)
-        cost = np.log(total).sum() - (logits * target).sum()
+        cost = (np.log(total[:, 0]) - (logits * target).sum(1)).sum(dtype="f8")
         slope = odds / total - target
         gradient = np.concatenate([own.T @ slope, slope.sum(0, keepdims=True)])
         gradient[:-1] += w[:-1] / strength
-        cost += (w[:-1] ** 2).sum() / (2 * strength)
-        return cost, gradient.ravel()
+        cost += (w[:-1] ** 2).sum(dtype="f8") / (2 * strength)
+        return cost, gradient.ravel().astype("f8")
 
     found, start = [], np.zeros(shape).ravel()
     for strength in strengths:  # each begins with the one before

@@ -5,12 +5,16 @@ import numpy as np
 from keras import ops
 from numpy.typing import ArrayLike, NDArray
 
-from tfcaps.graphs import encoder, last_routed_layer
-from tfcaps.ops import Tensor, as_float32, longest, towards_class
+from tfcaps.graphs import classifier, last_routed_layer
+from tfcaps.ops import (
+    Tensor,
+    as_float32,
+    check_positive,
+    longest,
+    towards_class,
+)
 from tfcaps.rem.parse.receptive_fields import ReceptiveFields
 from tfcaps.rem.parse.trees import TreeNetwork, Trees
-
-_PICTURES = 4  # of each type
 
 
 def explanation(model: keras.Model) -> keras.Model:
@@ -34,7 +38,7 @@ def explanation(model: keras.Model) -> keras.Model:
         ValueError: If the model has no routed layer, or the last one does not
             make classes.
     """
-    network = TreeNetwork(encoder(model))
+    network = TreeNetwork(classifier(model))
     known = network.model.output
     classes = longest(known["lengths"])
     towards = as_float32(towards_class(known["couplings"], classes))
@@ -122,7 +126,7 @@ def blueprints(model: keras.Model) -> NDArray[np.float64] | None:
     >>> blueprints(network).shape
     (10, 5, 2)
     """
-    layer = last_routed_layer(encoder(model))
+    layer = last_routed_layer(classifier(model))
     if not hasattr(layer, "shifts"):
         return None
     shifts = ops.convert_to_numpy(layer.shifts).astype(np.float64)
@@ -131,8 +135,14 @@ def blueprints(model: keras.Model) -> NDArray[np.float64] | None:
     return np.swapaxes(shifts, 0, 1)
 
 
-def part_pictures(images: ArrayLike, trees: Trees) -> NDArray[np.float32]:
-    """Returns windows of images around four leaves of each type.
+def part_pictures(
+    images: ArrayLike,
+    trees: Trees,
+    window: int | None = None,
+    *,
+    count: int = 4,
+) -> NDArray[np.float32]:
+    """Returns windows of images around some leaves of each type.
 
     Leaves are the children in a tree. They are drawn at random, of each image
     one before an image gives two.
@@ -140,22 +150,28 @@ def part_pictures(images: ArrayLike, trees: Trees) -> NDArray[np.float32]:
     Args:
         images: Images `[n, h, w, c]`, uint8 or float.
         trees: What `tfcaps.rem.trees` returns for them.
+        window: Int, odd. Rows and columns of a window, in pixels. Defaults to
+            `None`, about a third of the shorter side of an image.
+        count: Int. Windows of each type, `m`. Defaults to `4`.
 
     Returns:
-        Array `[t, 4, window, window, c]`, float32, in the units of the images,
-        of which a window has about a third of the shorter side; NaN beyond the
-        border of an image, and where a type has fewer leaves.
+        Array `[t, m, window, window, c]`, float32, in the units of the images;
+        NaN beyond the border of an image, and where a type has fewer leaves.
 
     Raises:
-        ValueError: If there is not one tree for each image, or the children
-            have no places.
+        ValueError: If there is not one tree for each image, the children have
+            no places, `window` is no odd number above 0, or `count` is below 1.
     """
     images = trees.match(images)
+    if window is None:
+        window = min(images.shape[1:3]) // 6 * 2 + 1
+    check_positive(window=window, count=count)
+    if window % 2 == 0:
+        raise ValueError(f"`window` must be odd. Received: window={window}.")
     if not trees.has_places:
         raise ValueError("The children of these trees have no places.")
-    half = min(images.shape[1:3]) // 6
-    window = 2 * half + 1
-    shape = (trees.num_types, _PICTURES, window, window, images.shape[-1])
+    half, channels = window // 2, images.shape[-1]
+    shape = (trees.num_types, count, window, window, channels)
     pictures = np.full(shape, np.nan, "float32")
     draw = np.random.default_rng(0)
     image, child = draw.permutation(np.argwhere(trees.in_tree)).T
@@ -163,7 +179,7 @@ def part_pictures(images: ArrayLike, trees: Trees) -> NDArray[np.float32]:
         rows = np.flatnonzero(trees.types[child] == kind)
         _, first = np.unique(image[rows], return_index=True)
         again = np.setdiff1d(np.arange(len(rows)), first)
-        chosen = rows[np.concatenate([np.sort(first), again])][:_PICTURES]
+        chosen = rows[np.concatenate([np.sort(first), again])][:count]
         for n, k in enumerate(chosen):
             middle = np.rint(trees.places[image[k], child[k]]).astype(int)
             low, size = middle - half, np.array(images.shape[1:3])

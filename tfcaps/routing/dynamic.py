@@ -70,6 +70,7 @@ class DynamicRouting(Routing):
     """
 
     vote_free = True
+    replays = True
     ignores_silent = True
     own_kinds = {
         "leaky": one_of(False, True),
@@ -78,9 +79,7 @@ class DynamicRouting(Routing):
     }
     iterations: int = 3
     gradient: str = "last"
-    levels: int | None = None
     leaky: bool = False
-    mode: str = "midtread"
     sharpness: float = 1.0
     orphan: float = 0.0
     sharpness_mode: str = "fixed"

@@ -1,6 +1,7 @@
 """EM routing of matrix capsules."""
 
 import math
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import keras
@@ -38,6 +39,7 @@ class _Fit(NamedTuple):
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
+@dataclass(eq=False)
 class EMRouting(Routing):
     """Explains the votes by one Gaussian for each parent.
 
@@ -62,17 +64,14 @@ class EMRouting(Routing):
         λ_t (S_j (-sum_d log σ²_jd - β_u_j d (log 2π + 1)) - 5000 β_a_j)
 
     The shares are not normalised again after the multiplication by `a_i`, which
-    would cancel it.
+    would cancel it. What is not listed is as in `Routing`.
 
     Args:
-        iterations: As in `Routing`. Defaults to `3`.
         inverse_temperature: Float. What `λ` rises towards. Defaults to `0.01`.
         epsilon: Float. The least variance. Defaults to `1e-9`.
         gradient: As in `Routing`; the couplings are the shares of the last
             M-step. Defaults to `"full"`, as the authors do.
-        levels: As in `Routing`. Defaults to `None`.
         variant: `"paper"` or `"code"`. Defaults to `"paper"`.
-        mode: As in `Routing`. Defaults to `"midtread"`.
 
     Call arguments:
         activations: Child activations `[b, i]` in [0, 1]; all 1 if not given.
@@ -88,44 +87,22 @@ class EMRouting(Routing):
     """
 
     explicit_activations = True
+    replays = True
     own_kinds = {
         "inverse_temperature": ABOVE_0,
         "epsilon": ABOVE_0,
         "variant": one_of(*_VARIANTS),
     }
-    inverse_temperature: float
-    epsilon: float
-    variant: str
-
-    def __init__(
-        self,
-        iterations: int = 3,
-        inverse_temperature: float = 0.01,
-        epsilon: float = 1e-9,
-        gradient: str = "full",
-        levels: int | None = None,
-        variant: str = "paper",
-        mode: str = "midtread",
-    ):
-        super().__init__(
-            iterations=iterations,
-            inverse_temperature=inverse_temperature,
-            epsilon=epsilon,
-            gradient=gradient,
-            levels=levels,
-            variant=variant,
-            mode=mode,
-        )
+    iterations: int = 3
+    inverse_temperature: float = 0.01
+    epsilon: float = 1e-9
+    gradient: str = "full"
+    variant: str = "paper"
 
     @property
     def absent(self) -> float:
         """The `beta_a` of a parent that takes no part in the routing."""
         return -_ABSENT if self.variant == "paper" else _ABSENT
-
-    @property
-    def differentiates_loop(self) -> bool:
-        # Its votes are held anyway, and two iterations make no loop.
-        return self.gradient == "full" and self.iterations > 2
 
     @property
     def vote_passes(self) -> int:
@@ -172,8 +149,7 @@ class EMRouting(Routing):
             self.iterations - 1,
             differentiated=self.gradient == "full",
         )
-        if self.gradient == "last":
-            shares, means = ops.stop_gradient(shares), ops.stop_gradient(means)
+        shares, means = self.constant(shares), self.constant(means)
         shares = self.rounded(shares)
         last = self.iterations - 1
         fit = self._maximize(votes, shares * mass, means, last, beta_u, beta_a)

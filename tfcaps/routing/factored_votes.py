@@ -55,7 +55,7 @@ class FactoredVotes(Votes):
         return int(self._blocks[0].maps.shape[1])
 
     @property
-    def _by_parent(self) -> Tensor:  # type: ignore[override]
+    def _by_parent(self) -> Tensor:
         """The votes themselves, `[b, j, i, d]`."""
         votes = Votes(materialize_votes(self._blocks), parents_first=True)
         if self._factors is not None:

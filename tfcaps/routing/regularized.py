@@ -64,8 +64,6 @@ class RegularizedRouting(Routing):
     penalty: str = "l2"
     strength: float = 0.001
     rate: float = 1e-4
-    levels: int | None = None
-    mode: str = "midtread"
 
     def weights(
         self, children: int, parents: int, dim: int

@@ -3,8 +3,8 @@
 import abc
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, NamedTuple
 
 import keras
 from keras import ops
@@ -71,13 +71,14 @@ _KINDS = {
 }
 
 
+@dataclass(eq=False, kw_only=True)
 class Routing(abc.ABC):
     """Decides how much of each child's vote reaches each parent.
 
     A routing has settings but no weights: the layer owns the transformation and
     the weights that `weights` lists. Subclasses are data classes
-    (`dataclass(eq=False)`) of their settings, `levels` and `mode` among them,
-    implement `route`, and register themselves under the package `tfcaps`.
+    (`dataclass(eq=False)`) of their settings, implement `route`, and register
+    themselves under the package `tfcaps`.
 
     Settings that several have mean the same everywhere:
 
@@ -104,12 +105,11 @@ class Routing(abc.ABC):
         ValueError: If a setting is out of range.
     """
 
-    levels: int | None
-    mode: str
-    gradient: str
+    levels: int | None = None
+    mode: str = "midtread"
 
     # What settings of a subclass alone must be.
-    own_kinds: Mapping[str, Kind] = {}
+    own_kinds: ClassVar[Mapping[str, Kind]] = {}
 
     # Whether parents have activations of their own, not their poses' lengths.
     explicit_activations = False
@@ -117,6 +117,10 @@ class Routing(abc.ABC):
     # Whether votes are only summed, compared and measured: layers may then
     # give `FactoredVotes`, which are never held in memory.
     vote_free = False
+
+    # Whether votes are contracted in no loops but those of `repeat`: what they
+    # were contracted to can then be kept for the backward pass.
+    replays = False
 
     # Whether a layer that is called in training with labels moves the weight
     # `coefficients` by a method `step`, see `RegularizedRouting.step`.
@@ -126,12 +130,6 @@ class Routing(abc.ABC):
     # gets the same couplings as every other such child, so that
     # `tfcaps.rem.compact` can leave it out.
     ignores_silent = False
-
-    def __init__(self, **settings: Any):
-        self._settings = tuple(settings)
-        for name, value in settings.items():
-            setattr(self, name, value)
-        self.__post_init__()
 
     def __post_init__(self) -> None:
         kinds = {**_KINDS, **self.own_kinds}
@@ -205,8 +203,6 @@ class Routing(abc.ABC):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the settings."""
-        if not is_dataclass(self):
-            return {name: getattr(self, name) for name in self._settings}
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @classmethod
@@ -216,7 +212,7 @@ class Routing(abc.ABC):
 
     def constant(self, tensor: Tensor) -> Tensor:
         """Returns a constant of the backward pass for `gradient="last"`."""
-        is_last = self.gradient == "last"
+        is_last = getattr(self, "gradient", "full") == "last"
         return ops.stop_gradient(tensor) if is_last else tensor
 
     def rounded(self, couplings: Tensor) -> Tensor:

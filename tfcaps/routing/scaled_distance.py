@@ -57,12 +57,11 @@ class ScaledDistanceRouting(Routing):
     """
 
     vote_free = True
+    replays = True
     own_kinds = {"distance_scale": one_of(*_SCALE_AXES)}
     iterations: int = 3
     distance_scale: str = "capsule"
     gradient: str = "full"
-    levels: int | None = None
-    mode: str = "midtread"
 
     @property
     def ignores_silent(self) -> bool:  # type: ignore[override]

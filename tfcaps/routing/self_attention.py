@@ -42,8 +42,6 @@ class SelfAttentionRouting(Routing):
     vote_free = True
     ignores_silent = True
     gradient: str = "full"
-    levels: int | None = None
-    mode: str = "midtread"
     silent_parents: int = 0
     sharpness: float = 1.0
 

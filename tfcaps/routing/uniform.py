@@ -24,8 +24,6 @@ class UniformRouting(Routing):
 
     vote_free = True
     ignores_silent = True
-    levels: int | None = None
-    mode: str = "midtread"
     silent_parents: int = 0
 
     def route(

@@ -120,7 +120,7 @@ def tradeoff(
             "accuracy_quantized", row.get("test_accuracy_quantized")
         )
         place, bits = row.get(x), row.get("entropy_bits")
-        if None not in (place, bits, accuracy):
+        if not (place is None or bits is None or accuracy is None):
             point = factor * place + offset, bits, 100.0 * accuracy
             models.setdefault(str(row.get("model", "")), []).append(point)
     if not models:

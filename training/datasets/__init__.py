@@ -16,12 +16,27 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cli import UserError
+from training.configs import Config
 from training.datasets import own, prepared
 from training.datasets.data import Data
 from training.images import channel_statistics
 from training.sources import SOURCES, Source, check
 
-__all__ = ["Data", "channel_statistics", "load"]
+__all__ = ["Data", "channel_statistics", "load", "of_run"]
+
+
+def of_run(config: Config) -> Data:
+    """Loads the data of a run, as its settings say."""
+    data = load(
+        config.dataset,
+        config.data_dir,
+        config.validation,
+        resize=config.resize,
+        crop=config.crop,
+        skip_broken=config.skip_broken,
+        seed=config.data_seed,
+    )
+    return data if config.samples is None else data.reduced(config.samples)
 
 
 def load(
@@ -48,17 +63,14 @@ def load(
         seed: Draws other images of the same figures.
     """
     check(name, data_dir)
-    source = SOURCES.get(name, Source())
-    options = dict(source.options)
+    source, path = SOURCES.get(name, Source()), Path(name)
     if seed and not source.drawn:
         raise UserError(f"--data-seed is for figures; {name} is not drawn.")
-    path = Path(name)
     if source.loader:
-        if seed:
-            options["seed"] = seed
         place, _, function = source.loader.partition(":")
         module = importlib.import_module(f"training.datasets.{place}")
         make: Callable[..., Data] = getattr(module, function)
+        options = {**source.options, **({"seed": seed} if seed else {})}
         data = make(data_dir=data_dir, validation=validation, **options)
     elif name not in SOURCES and name and own.is_listed(path):
         data = own.load(path, resize, validation, skip_broken=skip_broken)

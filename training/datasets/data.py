@@ -1,7 +1,8 @@
-"""A loaded data set: arrays that fit together, and masks of parts."""
+"""A loaded data set: arrays that fit together."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -9,55 +10,17 @@ from cli import UserError
 from training.images import (
     Array,
     Images,
-    Rows,
     Split,
     centre_crop,
     resize,
     size_text,
 )
 
+if TYPE_CHECKING:  # it takes long to load
+    from tfcaps.rem import PartMasks
+
 # Images and labels of a file, before `checked`.
 Arrays = tuple[Array, Array]
-SEEDS = 1000  # from one set of drawn images to the next
-
-
-@dataclasses.dataclass(frozen=True)
-class Masks:
-    """The pixels of the parts of objects, and of what belongs to nothing.
-
-    All masks are bool, and True where the thing is. A mask of a part that an
-    image does not have is False everywhere.
-
-    Attributes:
-        parts: The parts that the object is made of, `[n, parts, h, w]`.
-        loose: Parts or pieces that belong to no object, `[n, pieces, h, w]`.
-        kinds: The kind of each of `parts`, `[n, parts]`, ints that index
-            `kind_names`, -1 for a part that is not there; `None` if parts are
-            of no kind.
-        loose_kinds: Those of `loose`, `[n, pieces]`.
-        centres: Row and column of the centre of each of `parts` in pixels, the
-            first of which is at 0, `[n, parts, 2]`, NaN for one that is not
-            there; `None` if only the masks tell.
-        loose_centres: Those of `loose`, `[n, pieces, 2]`.
-        kind_names: What the kinds are called.
-    """
-
-    parts: Array
-    loose: Array | None = None
-    kinds: Array | None = None
-    loose_kinds: Array | None = None
-    centres: Array | None = None
-    loose_centres: Array | None = None
-    kind_names: tuple[str, ...] = ()
-
-    def __getitem__(self, rows: Rows) -> "Masks":
-        """Returns the masks of some images."""
-        some = {
-            name: values[rows]
-            for name, values in vars(self).items()
-            if name != "kind_names" and values is not None
-        }
-        return dataclasses.replace(self, **some)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +34,8 @@ class Data:
     class_names: tuple[str, ...]
     # Further test sets by name, such as `familiar` viewpoints.
     others: Mapping[str, Split] = dataclasses.field(default_factory=dict)
-    masks: Masks | None = None  # of the test images, where they are known
+    # Parts of the test images, where they are known.
+    masks: "PartMasks | None" = None
     left_out: tuple[str, ...] = ()  # a sentence for each file
 
     @property
@@ -137,40 +101,6 @@ class Data:
         )
 
 
-def drawn(
-    name: str,
-    draw: Callable[[int, int], tuple[Arrays, Masks]],
-    class_names: Callable[[], Sequence[str]],
-    first_seed: int,
-    counts: tuple[int, int],
-) -> Callable[..., Data]:
-    """Returns what makes a data set of images that are drawn.
-
-    `draw` draws so many images by a seed, with labels and masks. That of the
-    training images is `first_seed`, the next that of testing; `counts` are how
-    many there are of both.
-    """
-
-    def generate(
-        data_dir: str | None = None,
-        validation: float = 0.1,
-        *,
-        seed: int = 0,
-        train: int = counts[0],
-        test: int = counts[1],
-    ) -> Data:
-        """Makes the data set, with masks of the test images."""
-        names, first = class_names(), first_seed + SEEDS * seed
-        seen, _ = draw(train, first)
-        unseen, masks = draw(test, first + 1)
-        data = checked(name, seen, unseen, names)
-        return dataclasses.replace(data, masks=masks).with_validation(
-            validation
-        )
-
-    return generate
-
-
 def held_out(labels: Array, share: float) -> tuple[Array, Array]:
     """Returns which images are kept, and which are split off.
 
@@ -201,66 +131,46 @@ def checked(
     Grey images get a channel, those that are not uint8 become float32, and a
     column of labels becomes a vector.
     """
-    parts = {"training": train, "test": test, **(others or {})}
     splits: dict[str, Split] = {}
-    for title, (images, labels) in parts.items():
-        if images.ndim == 3:
-            images = images[..., np.newaxis]
-        if labels.shape[1:] == (1,):
-            labels = labels[:, 0]
+    for part in (("training", train), ("test", test), *(others or {}).items()):
+        title, (images, labels) = part
+        images = images[..., np.newaxis] if images.ndim == 3 else images
+        labels = labels[:, 0] if labels.shape[1:] == (1,) else labels
         _check_images(name, title, images)
-        if labels.shape != (len(images),):
+        if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
             raise UserError(
-                f"{name}: there must be one label for each {title} image; "
-                f"there are {len(images)} images and labels of the shape "
-                f"{labels.shape}. Labels are the numbers of classes."
-            )
-        if labels.dtype.kind not in "iu":
-            raise UserError(
-                f"{name}: the {title} labels must be integers from 0; they are "
-                f"{labels.dtype}."
+                f"{name}: there must be one label for each {title} image, the "
+                f"number of its class; there are {len(images)} images and "
+                f"labels of {labels.dtype}, of the shape {labels.shape}."
             )
         if images.dtype != np.uint8:
             images = images.astype(np.float32, copy=False)
         splits[title] = Split(Images(images), labels)
-        first = splits["training"].images.shape[1:]
-        if images.shape[1:] != first:
+        first = splits["training"].images.pixels[0]
+        if images.shape[1:] != first.shape:
             raise UserError(
-                f"{name}: training images are {'x'.join(map(str, first))}, "
-                f"{title} images {size_text(images[0])}; they must have one "
-                "shape."
+                f"{name}: training images are {size_text(first)}, {title} "
+                f"images {size_text(images[0])}; they must have one shape."
             )
-    known, tested = splits.pop("training"), splits.pop("test")
-    names = class_names or _names(name, known.labels)
-    for title, split in {"training": known, "test": tested, **splits}.items():
+    present = np.unique(splits["training"].labels)
+    names = class_names or [str(j) for j in range(len(present))]
+    for title, split in splits.items():
         low, high = split.labels.min(), split.labels.max()
         if low < 0 or high >= len(names):
             raise UserError(
                 f"{name}: the {title} labels must be in 0 to {len(names) - 1}, "
-                f"the classes of the training images; they go from {low} to "
-                f"{high}."
+                "the classes of the training images, numbered without gaps; "
+                f"they go from {low} to {high}."
             )
     if len(names) < 2:
         raise UserError(f"{name}: there must be at least two classes.")
+    known, tested = splits.pop("training"), splits.pop("test")
     nothing = known.take(slice(0))
     return Data(name, known, nothing, tested, tuple(names), splits)
 
 
-def _names(name: str, labels: Array) -> list[str]:
-    """Returns the classes that labels from 0 without gaps show."""
-    present = np.unique(labels)
-    expected = np.arange(len(present))
-    if not np.array_equal(present, expected):
-        wrong = present[present != expected][0]
-        raise UserError(
-            f"{name}: the training labels must be 0, 1, 2 and so on without "
-            f"gaps; {len(present)} classes are there, but one label is {wrong}."
-        )
-    return [str(j) for j in present]
-
-
 def _check_images(name: str, part: str, images: Array) -> None:
-    if images.ndim in (3, 4) and not len(images):
+    if images.ndim == 4 and not len(images):
         raise UserError(f"{name}: there are no {part} images.")
     if images.ndim != 4 or 0 in images.shape or images.shape[3] > 3:
         raise UserError(
@@ -268,13 +178,11 @@ def _check_images(name: str, part: str, images: Array) -> None:
             "columns] or [images, rows, columns, 1 to 3 channels]; they have "
             f"{images.shape}."
         )
-    if images.dtype == np.uint8:
-        return
-    text = f"{name}: the {part} images must be uint8, or floats in 0 to 1; they"
-    if images.dtype.kind != "f":
-        raise UserError(f"{text} are {images.dtype}.")
-    if not np.isfinite(images).all():
-        raise UserError(f"{text} have NaN or infinity.")
     low, high = images.min(), images.max()
-    if not (low >= 0.0 and high <= 1.0):
-        raise UserError(f"{text} go from {low} to {high}.")
+    # Not of NaN.
+    are_floats = images.dtype.kind == "f" and low >= 0.0 and high <= 1.0
+    if not are_floats and images.dtype != np.uint8:
+        raise UserError(
+            f"{name}: the {part} images must be uint8, or floats in 0 to 1; "
+            f"they are {images.dtype}, from {low} to {high}."
+        )

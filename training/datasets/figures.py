@@ -8,8 +8,8 @@ four. Parts differ a little in place, size, angle and brightness, and the figure
 stands anywhere. One to three loose parts of the same kinds lie around it, at
 least `LOOSE_GAP` pixels away; they mean nothing.
 
-Masks of the parts and of the loose parts come with the test images. A class is
-called by its upper row and its lower one, such as `bar disc / triangle ring
+Centres of the parts and of the loose parts come with the test images. A class
+is called by its upper row and its lower one, such as `bar disc / triangle ring
 square`. What was chosen on `figures` is tried on `figures_of_four`, of other
 slots and kinds. In `figures_repeated` every class has a kind twice, and slots
 are empty.
@@ -17,6 +17,7 @@ are empty.
 Source: after SynDaCaTE, Levi and van der Wilk, 2025, arXiv 2506.17558.
 """
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.ndimage import gaussian_filter
 
-from training.datasets.data import Arrays, Data, Masks, drawn
+from training.datasets.data import Arrays, Data, checked
 from training.images import Array
 
 SIZE = 32
@@ -115,12 +116,14 @@ _CHUNK = 500  # images drawn at a time
 
 def draw(
     count: int, seed: int, design: str | Design = "figures"
-) -> tuple[Arrays, Masks]:
+) -> tuple[Arrays, Any]:
     """Draws images of all classes, equally many, in random order.
 
     What is drawn depends on count, seed and design alone: images `[n, side,
-    side, 1]`, uint8, and labels `[n]`; their masks.
+    side, 1]`, uint8, and labels `[n]`; their parts, as `tfcaps.rem.PartMasks`.
     """
+    from tfcaps.rem import PartMasks  # it takes long to load
+
     chosen = DESIGNS[design] if isinstance(design, str) else design
     slots, side = len(chosen.slots), chosen.side
     rng = np.random.default_rng(seed)
@@ -134,10 +137,9 @@ def draw(
     noise = rng.normal(0.0, _NOISE, (count, side, side))
     noise += _uneven(chosen, count, rng)
     images = np.empty((count, side, side, 1), np.uint8)
-    things = np.empty((*each, side, side), bool)
     for start in range(0, count, _CHUNK):
         part = slice(start, start + _CHUNK)
-        covered = np.zeros(things[part].shape)
+        covered = np.zeros((*kinds[part].shape, side, side))
         for number, kind in enumerate(chosen.kinds):
             some = (kinds[part] == number) & present[part]
             covered[some] = _coverage(
@@ -145,21 +147,18 @@ def draw(
                 *(of[part][some] for of in (centres, scales, angles)),
                 side,
             )
-        things[part] = covered >= 0.5
         lit = covered * (inks[part] - grounds[part, np.newaxis])
         shown = np.clip(grounds[part] + lit.max(axis=1) + noise[part], 0, 1)
         shown = 1.0 - shown if chosen.ground == "bright" else shown
         images[part, ..., 0] = np.rint(255.0 * shown)
     kinds = np.where(present, kinds, -1)
     centres = np.where(present[..., np.newaxis], centres, np.nan)
-    return (images, labels), Masks(
-        things[:, :slots],
-        things[:, slots:],
-        kinds=kinds[:, :slots],
-        loose_kinds=kinds[:, slots:],
-        centres=centres[:, :slots],
-        loose_centres=centres[:, slots:],
-        kind_names=chosen.kinds,
+    return (images, labels), PartMasks(
+        centres[:, :slots],
+        centres[:, slots:],
+        kinds[:, :slots],
+        kinds[:, slots:],
+        chosen.kinds,
     )
 
 
@@ -179,21 +178,29 @@ def _uneven(design: Design, count: int, rng: np.random.Generator) -> Any:
     return 0.0
 
 
-def _generator(design: str) -> Callable[..., Data]:
-    def class_names() -> list[str]:
-        each = [[kind or "-" for kind in f] for f in DESIGNS[design].figures]
-        return [" / ".join((" ".join(f[:2]), " ".join(f[2:]))) for f in each]
-
-    return drawn(
-        design,
-        partial(draw, design=design),
-        class_names,
-        first_seed=21,
-        counts=(8000, 2000),
+def _generate(
+    design: str,
+    data_dir: str | None = None,
+    validation: float = 0.1,
+    *,
+    seed: int = 0,
+    train: int = 8000,
+    test: int = 2000,
+) -> Data:
+    """Makes a data set of so many images, with parts of the test images."""
+    figures = [[kind or "-" for kind in f] for f in DESIGNS[design].figures]
+    names = [" / ".join((" ".join(f[:2]), " ".join(f[2:]))) for f in figures]
+    first = 21 + 1000 * seed
+    (seen, _), (unseen, masks) = (
+        draw(count, first + k, design) for k, count in enumerate((train, test))
     )
+    data = checked(design, seen, unseen, names)
+    return dataclasses.replace(data, masks=masks).with_validation(validation)
 
 
-generate, generate_of_four, generate_repeated = map(_generator, DESIGNS)
+generate, generate_of_four, generate_repeated = (
+    partial(_generate, design) for design in DESIGNS
+)
 
 
 def _arranged(

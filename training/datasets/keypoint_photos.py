@@ -82,11 +82,12 @@ def read(path: Path, file: Any, side: int = SIDE) -> KeypointPhotos:
     images = np.empty((count, side, side, 3), np.uint8)
     for k in range(count):
         try:
-            photo = Image.open(io.BytesIO(coded[ends[k] : ends[k + 1]]))
-            photo = photo.convert("RGB")
+            stored = Image.open(io.BytesIO(coded[ends[k] : ends[k + 1]]))
+            photo = stored.convert("RGB")
         except OSError as error:
             raise UserError(f"{path}: photo {k} is no JPEG.") from error
-        images[k] = photo.resize((side, side), Image.Resampling.BICUBIC)
+        photo = photo.resize((side, side), Image.Resampling.BICUBIC)
+        images[k] = np.asarray(photo)
     scale = side / file["size"][:, ::-1].astype(float)  # of rows, of columns
     points, boxes = np.zeros((count, 0, 2)), np.zeros((count, 4))
     if "keypoints" in file.files:

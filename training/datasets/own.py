@@ -11,6 +11,7 @@ import contextlib
 import csv
 import dataclasses
 import hashlib
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -118,34 +119,26 @@ def list_pictures(path: Path) -> Listing:
     if not path.is_dir():
         listed = tuple(_of_csv(path))
         return Listing(path, listed, tuple(sorted({p.label for p in listed})))
-    folders = [
-        folder
-        for folder in sorted(path.iterdir())
-        if folder.is_dir() and not _is_hidden(folder.name)
-    ]
-    listed, left_out = (), []
-    for folder in (path, *folders):
-        if unread := pictures.unread_in(folder):
-            left_out.append(unread)
+    folders = [f for f in sorted(path.iterdir()) if f.is_dir() and _shows(f)]
+    listed, left_out = (), [pictures.unread_in(f) for f in (path, *folders)]
     for folder in folders:
+        files = pictures.files_in(folder)
+        listed += tuple(Picture(f, as_text(folder.name)) for f in files)
         for deeper, inside, _ in os.walk(folder):
-            inside[:] = sorted(n for n in inside if not _is_hidden(n))
+            inside[:] = sorted(name for name in inside if _shows(Path(name)))
             files = pictures.files_in(Path(deeper))
-            if Path(deeper) == folder:
-                label = as_text(folder.name)
-                listed += tuple(Picture(file, label) for file in files)
-            elif files:
+            if files and files[0].parent != folder:
                 left_out.append(
                     f"{files[0]} and what else is in {deeper}: pictures must "
                     f"stand in {folder} itself, or be listed in a CSV file."
                 )
-    names = {as_text(folder.name) for folder in folders}
-    return Listing(path, listed, tuple(sorted(names)), tuple(left_out))
+    names = sorted({as_text(folder.name) for folder in folders})
+    return Listing(path, listed, tuple(names), tuple(filter(None, left_out)))
 
 
-def _is_hidden(name: str) -> bool:
+def _shows(folder: Path) -> bool:
     # The second is what macOS puts into archives, shadows of pictures.
-    return name[0] == "." or name == "__MACOSX"
+    return folder.name[0] != "." and folder.name != "__MACOSX"
 
 
 def _of_csv(path: Path) -> Iterator[Picture]:
@@ -170,38 +163,32 @@ def _of_csv(path: Path) -> Iterator[Picture]:
                 yield _of_row({"split": "train"} | cells, path, where)
     except FileNotFoundError as error:
         raise UserError(f"there is no file {path}.") from error
-    except UnicodeDecodeError as error:
-        message = f"{path} is not UTF-8; save it as CSV in UTF-8: {error}."
-        raise UserError(message) from error
-    except csv.Error as error:
-        message = f"{path} is not a readable CSV file: {error}."
+    except (UnicodeDecodeError, csv.Error) as error:
+        message = f"{path} is not a readable CSV file in UTF-8: {error}."
         raise UserError(message) from error
 
 
 def _of_row(cells: Mapping[str, str], path: Path, where: str) -> Picture:
-    for name in ("file", "label", "split"):
-        if not cells[name]:
-            raise UserError(f"{where} has no {name}.")
-    label, part = cells["label"], cells["split"]
+    file, label, part = (cells[name] for name in ("file", "label", "split"))
+    if not (file and label and part in PARTS):
+        raise UserError(
+            f"{where} must have a file, a label, and as split one of "
+            f"{', '.join(PARTS)}; it has {file!r}, {label!r} and {part!r}."
+        )
     if ";" in label or "|" in label:
         raise UserError(f"{where} has the labels {label!r}; a {_ONE_CLASS}")
-    if part not in PARTS:
-        raise UserError(
-            f"{where} has the split {part!r}; it must be one of "
-            f"{', '.join(PARTS)}."
-        )
-    file = existing(path.parent / cells["file"])
-    return Picture(file, as_text(label), part, where)
+    return Picture(existing(path.parent / file), as_text(label), part, where)
 
 
 def _check(listing: Listing) -> None:
     """Raises `UserError` if there are too few classes or pictures."""
     source, is_folder = listing.source, listing.source.is_dir()
     if len(listing.class_names) < 2:
-        folders = "folders, one of images for each class"
+        what = (
+            "folders, one of images for each class" if is_folder else "labels"
+        )
         raise UserError(
-            f"{source} must have at least two "
-            f"{folders if is_folder else 'labels'}; it has "
+            f"{source} must have at least two {what}; it has "
             f"{len(listing.class_names)}."
         )
     counts = collections.Counter(p.label for p in listing.pictures)
@@ -237,14 +224,14 @@ def _unique(listing: Listing, *, skip_broken: bool) -> Listing:
     for first, *copies in by_bytes.values():
         if not copies or pictures.header(first.file) is None:
             continue
-        other = next((p for p in copies if p.label != first.label), None)
-        if other is None:
+        others = [p for p in copies if p.label != first.label]
+        if not others:
             same = f"is the same picture as {first}."
             sentences |= {copy: f"{copy} {same}" for copy in copies}
             continue
         text = (
-            f"{first} and {other} are the same picture in two classes, "
-            f"{first.label!r} and {other.label!r}. A {_ONE_CLASS}"
+            f"{first} and {others[0]} are the same picture in two classes, "
+            f"{first.label!r} and {others[0].label!r}. A {_ONE_CLASS}"
         )
         if not skip_broken:
             raise UserError(f"{text} Leave one out, or both by --skip-broken.")
@@ -256,14 +243,26 @@ def _unique(listing: Listing, *, skip_broken: bool) -> Listing:
 
 
 class Survey(NamedTuple):
-    """What the headers of pictures tell.
+    """What the headers of pictures tell; of one that comes twice, both count.
 
-    Of pictures that come several times, all count.
+    Attributes:
+        sizes: Width and height of each, `[n, 2]`.
+        counts: How many each class has.
+        training: How many are for training and validation.
     """
 
-    sizes: tuple[tuple[int, int], ...]  # width and height of each
-    pictures: tuple[Picture, ...]
-    training: tuple[Picture, ...]  # those for training and validation
+    sizes: Array
+    counts: Array
+    training: int
+
+    def steps(self, balanced: bool, batch_size: int) -> int:
+        """Returns about how many steps an epoch has.
+
+        Balanced, a rare class is seen as often as the most frequent one.
+        """
+        most = len(self.counts) * self.counts.max()
+        repeats = most / self.counts.sum() if balanced else 1.0
+        return math.ceil(self.training * repeats / batch_size)
 
 
 def survey(path: Path) -> Survey | None:
@@ -275,12 +274,13 @@ def survey(path: Path) -> Survey | None:
         return None
     listing = list_pictures(path)
     headers = {p: pictures.header(p.file) for p in listing.pictures}
-    sizes = {p: h.size for p, h in headers.items() if h is not None}
-    if not sizes:
+    listing = listing.without({p: "" for p, h in headers.items() if h is None})
+    if not listing.pictures:
         return None
-    test = {listing.pictures[k] for k in listing.split(validation=0.0)[-1]}
-    training = tuple(p for p in sizes if p not in test)
-    return Survey(tuple(sizes.values()), tuple(sizes), training)
+    sizes = [h.size for h in headers.values() if h is not None]
+    _, counts = np.unique(listing.labels(), return_counts=True)
+    *training, _ = listing.split(validation=0.0)
+    return Survey(np.array(sizes), counts, sum(map(len, training)))
 
 
 def load(

@@ -42,13 +42,10 @@ def load(data_dir: str | None, validation: float = 0.0) -> Data:
             pictures.append(Picture(path, wnid, "test"))
         # The first of the words for each class, or else its id.
         lines = (folder / "words.txt").read_text("utf-8").splitlines()
+        if stray := {picture.label for picture in pictures}.difference(ids):
+            raise ValueError(f"{min(stray)} of {annotations} has no folder")
     except (OSError, ValueError) as error:
         raise UserError(f"tiny_imagenet is not complete: {error}.") from error
-    if stray := {picture.label for picture in pictures}.difference(ids):
-        raise UserError(
-            f"{annotations} has the class {min(stray)}, which is not in "
-            "wnids.txt."
-        )
     called = dict(line.split("\t", 1) for line in lines if "\t" in line)
     names = tuple(called.get(wnid, wnid).split(",")[0] for wnid in ids)
     listing = Listing(folder, tuple(pictures), tuple(ids))

@@ -283,7 +283,7 @@ def test_images_alone_tell_whether_parts_are_named(
     types = masks.kinds
     if of_types == "slots":
         types = np.broadcast_to(np.arange(5), types.shape)
-    places = masks.centres + (moved or 0.0)
+    places = masks.parts + (moved or 0.0)
     leaves = np.concatenate([places, types[..., None]], axis=-1)
     leaves = [[(r, c, int(t)) for r, c, t in each] for each in leaves]
     trees = trees_of(leaves, types=5, children=5, predicted=labels)

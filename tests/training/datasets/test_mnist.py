@@ -89,48 +89,26 @@ def test_unusable_affnist_files_are_refused(mnist, tmp_path, write):
         affnist.load(str(tmp_path), 0.1, mnist=mnist)
 
 
-def test_affine_maps_are_of_affnists_ranges():
-    draw = np.random.default_rng(0)
-    maps = np.array([affnist.random_map(draw) for _ in range(2000)])
-    # A step to the right is scaled and turned, and not sheared.
-    down, right = maps[:, :, 1].T
-    degrees = np.degrees(np.arctan2(-down, right))
-    assert -20.0 <= degrees.min() < -19.5 and 19.5 < degrees.max() <= 20.0
-    widths = np.hypot(down, right)
-    # Turns and shears keep areas.
-    for scales in (widths, np.linalg.det(maps) / widths):
-        assert 0.7999 < scales.min() < 0.81 and 1.19 < scales.max() < 1.2001
-
-
-def test_digits_are_sent_through_a_map_to_places_where_they_are_whole():
-    blocks = np.zeros((28, 28, 1), np.uint8)
-    blocks[4:8, 4:8] = 100
-    blocks[14:18, 20:24] = 200
-    forward = np.array([[0.9, -0.3], [0.2, 1.1]])
-    draw = np.random.default_rng(0)
-    steps, places, areas = [], [], []
-    for _ in range(300):
-        moved = affnist.transform(blocks, forward, draw)
-        assert moved.shape == (40, 40, 1) and moved.dtype == np.uint8
-        # Two blocks, each 16 pixels large, by the determinant 1.05.
-        areas.append(moved.sum() / 300 / 16 / 1.05)
-        bright = np.argwhere(moved[..., 0] > 120)[:, :2].mean(axis=0)
-        others = (moved[..., 0] > 50) & (moved[..., 0] <= 110)
-        dark = np.argwhere(others & near(others, bright)).mean(axis=0)
-        steps.append(bright - dark)
-        places.append(bright)
-    wanted = forward @ [10, 16]
-    np.testing.assert_allclose(np.mean(steps, axis=0), wanted, atol=0.3)
-    np.testing.assert_allclose(areas, 1.0, atol=0.1)
-    reach = np.ptp(places, axis=0)
-    # What is left of 40 by the blocks and their distance.
-    sides = np.abs(wanted) + np.abs(forward) @ [4, 4]
-    np.testing.assert_allclose(reach, 40 - sides, atol=0.7)
-
-
-def near(mask, point):
-    """Leaves out the pale rim of a bright block."""
-    return np.hypot(*(np.indices(mask.shape) - point[:, None, None])) > 6
+def test_affine_digits_are_of_affnists_ranges(mnist):
+    blocks = np.zeros((2000, 28, 28, 1), np.uint8)
+    blocks[:, 12:16, 4:24] = 100  # a bar, and its brighter right end
+    blocks[:, 12:16, 18:24] = 200
+    many = checked("mnist", digits(30), (blocks, np.zeros(2000, int)), None)
+    made = affnist.generate(None, 0.1, mnist=many).test.images.pixels[..., 0]
+    where = np.indices((40, 40))
+    ends, wholes = (made > 130).astype(float), made.astype(float)
+    middles = [
+        np.einsum("nhw,chw->cn", ink, where) / ink.sum(axis=(1, 2))
+        for ink in (ends, wholes)
+    ]
+    down, right = middles[0] - middles[1]
+    degrees = np.degrees(np.arctan2(down, right))
+    assert -25 < degrees.min() < -17 and 17 < degrees.max() < 25
+    length = np.hypot(down, right)
+    assert 1.4 < length.max() / length.min() < 1.8  # of 0.8 to 1.2
+    areas = wholes.sum(axis=(1, 2)) / blocks[0].sum()
+    assert 0.6 < areas.min() < 0.72 and 1.35 < areas.max() < 1.5
+    assert np.ptp(middles[1], axis=1).min() > 6  # places
 
 
 def test_affine_mnist_is_the_same_at_every_call(mnist):
