@@ -101,6 +101,8 @@ class BlueprintEstimation(HardenParts):
     found most often (gradients move it only by tenths of a pixel, and cannot
     exchange two). From the second epoch on a class keeps a slot for those types
     only that are found at their place in more than two fifths of its images.
+    Then, once, types become the kinds of parts that the images of each class
+    show when they are laid on each other, if they show them clearly.
 
     It also narrows the width of the routing from epoch to epoch, from
     `widths[0]` to `widths[1]` during three fifths of the epochs, and makes the
@@ -188,8 +190,12 @@ class BlueprintEstimation(HardenParts):
         if self._most_active < _LEAST_SHARE:
             return  # as in the first steps of a training
         # What is changed must be learnt before the end.
-        if self.distance is not None and epoch == 1 < self._num_epochs - 2:
-            self._set_kinds(found, features, images)
+        if (
+            self.distance is not None
+            and 1 <= epoch < self._num_epochs - 2
+            and not are_spare(self._parts.conv.get_weights()[1]).any()
+            and self._set_kinds(found, features, images)
+        ):
             return
         self._move(found)
         if epoch >= 1:
@@ -235,8 +241,11 @@ class BlueprintEstimation(HardenParts):
 
     def _set_kinds(
         self, found: Occurrences, features: Array, images: Array
-    ) -> None:
-        """Lets types, templates and blueprints be what the images show."""
+    ) -> bool:
+        """Lets types, templates and blueprints be what the images show.
+
+        Returns whether they show parts clearly; types stay if not.
+        """
         layer, count = self._classes, self._parts.num_types
         images = np.asarray(images)
         parts = kinds.find(
@@ -249,7 +258,7 @@ class BlueprintEstimation(HardenParts):
             repeated=layer.max_of_type > 1,
         )
         if not parts.clear:
-            return
+            return False
         shifts = np.array(ops.convert_to_numpy(layer.shifts))
         has = np.zeros(shifts.shape[:2], "float32")
         # The type at each place: none, and near a part it is not known.
@@ -286,6 +295,7 @@ class BlueprintEstimation(HardenParts):
         self.model.decoder.adapt(images[parts.fits], active[parts.fits])
         layer.blueprint.assign(shifts / layer.side)
         layer.slots.assign(has)
+        return True
 
     def _keep_spare(self) -> None:
         """Takes back where momentum has carried types that are no more."""
