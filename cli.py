@@ -57,8 +57,7 @@ def _is_installed(module: str) -> bool:
 class Parser(argparse.ArgumentParser):
     """A parser that takes no shortened flags and whose errors are one line.
 
-    Of `description` it shows the first line: a module gives its docstring,
-    which is `None` under `python -OO`.
+    Of `description`, a module's docstring, it shows the first line.
     """
 
     def __init__(self, description: str | None, **options: Any):
@@ -112,8 +111,7 @@ def run_loading(
     """Runs a command that needs a backend, and modules, which take seconds.
 
     Wrong flags and `check` are answered before. While they load, Ctrl-C ends
-    the process without a word: imports would answer it with a long traceback,
-    or overhear it.
+    the process without a word, and imports cannot overhear it.
     """
 
     def loaded(options: argparse.Namespace) -> None:
@@ -168,10 +166,9 @@ def progress() -> int:
 
 
 def start_quietly(backend: str | None = None) -> None:
-    """Imports TensorFlow, where it is the backend, before anything else does.
+    """Imports TensorFlow, where it is the backend, without its notes.
 
-    TensorFlow 2.21 writes notes at start-up before its log level counts, and on
-    processors without AVX-512 it leaves oneDNN off unless told otherwise.
+    On processors without AVX-512 it leaves oneDNN off unless told otherwise.
     """
     if backend is not None:
         os.environ["KERAS_BACKEND"] = backend

@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> None:
             print(lines[-1], flush=True)
             path.write_text("".join(f"{x}\n" for x in lines), "utf-8")
         rows = [json.loads(line) for line in lines]
-        write_tables(options.to / "table.md", *tables(rows))
+        write_tables(options.to / "table.md", "\n\n".join(tables(rows)))
 
 
 def measured(options: argparse.Namespace, data: Any, seed: int) -> Row:

@@ -17,7 +17,7 @@ from typing import Any
 
 from cli import Parser, run_command
 from examples.seeds import PAGES
-from markdown_table import markdown, write_tables
+from markdown_table import narrow, write_tables
 from training import tables
 from training.tables import TITLES, Column
 
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> None:
     for names, models in sorted(groups.items()):
         means.append(line(names, len(models), *models.values()))
         seeds += [line(names, seed, models[seed]) for seed in sorted(models)]
-    both = [markdown(lines, left=2) for lines in (means, seeds)]
+    both = [narrow(lines, left=3) for lines in (means, seeds)]
     write_tables(options.folder / "table.md", *both)
     print("\n\n".join(both))
 

@@ -73,8 +73,11 @@ def measured(run: Path, maps: dict[str, dict[str, Any]]) -> seeds.Row:
         "accuracy": 100 * report.accuracy,
         "linear": 100
         * body_plan.linear_accuracy(
-            *(train.images.pixels, train.labels),
-            *(test.images.pixels, test.labels, data.num_classes),
+            train.images.pixels,
+            train.labels,
+            test.images.pixels,
+            test.labels,
+            data.num_classes,
         ),
         "leaves": named.leaves,
         "empty": 100 * used.empty_trees,

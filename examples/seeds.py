@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cli import Parser, run_command, start_quietly
-from markdown_table import markdown, write_tables
+from markdown_table import narrow, write_tables
 
 Row = dict[str, Any]
 PAGES = tomllib.loads(Path(__file__).with_name("pages.toml").read_text("utf-8"))
@@ -29,7 +29,7 @@ def write_page(path: Path, name: str, rows: Sequence[Row]) -> None:
     lines.sort(key=lambda line: [line[key] for key in page["order"]])
     cells = [[_cell(form, x) for _, form in page["columns"]] for x in lines]
     heads = [head for head, _ in page["columns"]]
-    write_tables(path, markdown([heads, *cells]))
+    write_tables(path, narrow([heads, *cells]))
 
 
 def _lines(row: Row, names: Sequence[str] | None) -> Iterator[Row]:

@@ -149,7 +149,7 @@ def export(options: argparse.Namespace) -> None:
     samples = None
     try:
         if options.int8:
-            network = rem.encoder(model)
+            network = rem.classifier(model)
             shape = tuple(network.inputs[0].shape[1:])
             sent = pixels_of(network, options.input_dtype, options.pixels).dtype
             samples = read_samples(options.int8, shape, sent)

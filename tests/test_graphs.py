@@ -45,7 +45,7 @@ def test_a_training_model_is_taken_for_its_network(kind, loaded, images):
     lengths = model(images)
     training = TRAINING[kind](model)
     for again in (training, loaded(training)):
-        found = rem.encoder(again)
+        found = rem.classifier(again)
         assert found.output.shape == (None, 3)
         np.testing.assert_allclose(found(images), lengths, atol=SUMS)
         assert len(graphs.routed_layers(found)) == 1
@@ -161,8 +161,8 @@ def test_measuring_asks_for_layers_and_not_for_the_training(images):
     plain = network()
     ends = plain.input, plain.output
     settings = Settings(*ends, share=0.1)
-    assert rem.encoder(settings).output.shape == (None, 3)
-    for use in (rem.encoder, rem.multiply_adds):
+    assert rem.classifier(settings).output.shape == (None, 3)
+    for use in (rem.classifier, rem.multiply_adds):
         with pytest.raises(ValueError, match="must do what its layers do"):
             use(Bright(*ends))
     # Saliencies are those of the own loss.

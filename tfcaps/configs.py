@@ -26,10 +26,12 @@ class Configured:
         for cls in type(self).__mro__:
             if issubclass(cls, Configured) and "__init__" in vars(cls):
                 for name in inspect.signature(vars(cls)["__init__"]).parameters:
-                    if name not in config and hasattr(self, name):
-                        config[name] = keras.saving.serialize_keras_object(
-                            getattr(self, name)
-                        )
+                    value = getattr(self, name, ...)
+                    if name in config or value is ...:
+                        continue
+                    if not isinstance(value, keras.Variable):
+                        value = keras.saving.serialize_keras_object(value)
+                        config[name] = value
         return config
 
     @classmethod

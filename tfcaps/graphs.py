@@ -34,13 +34,13 @@ _METHODS = (
 )
 
 
-def encoder(model: keras.Model) -> keras.Model:
+def classifier(model: keras.Model) -> keras.Model:
     """Returns the part of a model from images to class lengths.
 
     It leaves out a decoder, the input `labels` from which a decoder or
     `RegularizedRouting` learns, and the outputs that `add_couplings` adds to
     train on. It shares the layers, and so the weights. Functions that take a
-    model to measure or to explain take the encoder of it.
+    model to measure or to explain take the classifier of it.
 
     Args:
         model: A functional or sequential model. Of several inputs `images` is
@@ -78,6 +78,7 @@ def functional(model: keras.Model) -> keras.Model:
         ValueError: If the model is neither functional nor built, or does
             something else than its layers when it is called.
     """
+    check_model(model)
     if "call" in _own_methods(model) and not _trains_itself(model):
         raise ValueError(
             f"{model.name!r} must do what its layers do. Received: a "
@@ -168,6 +169,7 @@ def of_same_kind(
 
 def check_kind(model: keras.Model) -> bool:
     """Tells whether a model is of its own class, which copies then can have."""
+    check_model(model)
     kind = type(model)
     own = _own_methods(model)
     arguments = inspect.getfullargspec(kind.__init__)
@@ -272,9 +274,10 @@ def _warn_of_lost_zeros(model: keras.Model) -> None:
         forget_zeros(pruned)
         warnings.warn(
             f"Of the {had:,} zeros that {model.name!r} had when pruning ended, "
-            f"{left:,} are left: training on has filled them, or something "
-            "has set weights. To train on with the zeros, call "
-            "`tfcaps.rem.keep_zeros(model)` before `fit`.",
+            f"{left:,} are left: training on has filled them, before which "
+            "`tfcaps.rem.keep_zeros(model)` keeps them, or something has set "
+            "weights, such as `EarlyStopping(restore_best_weights=True)`, "
+            "which must stand before `rem.Prune` among the callbacks.",
             stacklevel=4,
         )
 
@@ -303,6 +306,15 @@ def check_unquantized(model: keras.Model) -> None:
                 "prune, compact and export the network before that; "
                 "`tfcaps.export.save(..., int8=...)` writes int8."
             )
+
+
+def check_file(model: keras.Model, path: Any) -> None:
+    """Raises `ValueError` if a file cannot hold a model that trains itself."""
+    if str(path).endswith((".h5", ".hdf5")):
+        raise ValueError(
+            f"{type(model).__name__} is saved whole as a `.keras` file; its "
+            f"weights alone by `save_weights`. Received: {path}."
+        )
 
 
 def check_called_once(model: keras.Model, layer: Any) -> None:
@@ -375,7 +387,7 @@ def children_grid(model: keras.Model) -> tuple[int, ...]:
 
     That is `(h, w, t)`, or `(i,)` where they have no positions.
     """
-    model = encoder(model)
+    model = classifier(model)
     layer = last_routed_layer(model)
     if not makes_classes(layer):
         raise ValueError(

@@ -162,7 +162,7 @@ def measured_at_once(network: keras.Model) -> int:
 
     Its couplings are 256 MB at most.
     """
-    network = graphs.encoder(network)
+    network = graphs.classifier(network)
     children = math.prod(graphs.children_grid(network))
     couplings = children * int(network.outputs[0].shape[1])
     on_backbone = any(isinstance(x, FrozenModel) for x in network.layers)

@@ -85,7 +85,8 @@ baseline: train the baseline too, or REM alone
 levels N: levels of the couplings, 2 to 256; or several with commas, one for
     each routed layer; or lowest, at which no model loses more than one in a
     thousand right answers on the validation images
-rem_epochs: passes of REM over the images (default: as --epochs)
+rem_epochs: passes of REM over the images (default: 3 on figures and with a
+    backbone, otherwise as --epochs)
 warm_start: begin REM with the weights of the trained baseline, or as it began
 start_from RUN: take the network of another run as the baseline that REM begins
     with; settings that are not given are those of that run

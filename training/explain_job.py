@@ -16,12 +16,13 @@ from tfcaps import rem, viz
 from tfcaps.files import write_atomically
 from tfcaps.rem.evaluation.words import length_meaning, margin_text
 from tfcaps.viz.letters import one_line
-from training import figures
+from training import figures, summary
 from training import pictures as picture_files
 from training.batches import Batches
 from training.folder import RunFolder
 from training.images import Images, resize
 from training.names import as_text
+from training.summary import GLOSSARY
 
 PANELS = 12  # pictures that are drawn; more would be too small to read
 _NAMED = 10  # pictures that are named in a sentence
@@ -83,7 +84,7 @@ def explain(options: argparse.Namespace) -> None:
     folder.names_by_hand()  # a mistake is told before the work
     classes = folder.class_names()
     pictures, unread = find(options.images, classes)
-    model = rem.encoder(folder.load_model(folder.main))
+    model = rem.classifier(folder.load_model(folder.main))
     shape = next(t for t in model.inputs if t.name == "images").shape[1:]
     pictures, images, left_out = read(
         pictures, shape, skip_broken=options.skip_broken
@@ -146,8 +147,15 @@ def explain(options: argparse.Namespace) -> None:
         "the margin, the first length less the second, says how clear the "
         "answer is.",
     )
-    viz.write_report(page, section, [])
-    print(out / "trees.json", page, sep="\n")
+    steps = [viz.Step(*step) for step in summary.steps(page, folder.path)]
+    viz.write_report(page, section, steps=steps, words=summary.words())
+    print(
+        out / "trees.json",
+        page,
+        f"how to read them: docs/guides/parse_trees.md; the words: {GLOSSARY}",
+        f"try next: python export/run.py --run {options.run} --to served",
+        sep="\n",
+    )
 
 
 def find(
@@ -269,7 +277,7 @@ def _draw(
             drawing,
             "another_named_tree" if k else "named_tree",
             length=meaning,
-        )._replace(heading=f"{names[k]}: why the network names it so")
+        )._replace(heading=f"{names[k]}: why this is the answer")
         for k, drawing in enumerate(drawings)
     ]
     titles = [

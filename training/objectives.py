@@ -34,7 +34,7 @@ def with_outputs(
     if models.network(config.model).loss == "evidence":
         if isinstance(classifier, ConstellationModel):
             return classifier
-        plain = rem.encoder(classifier)
+        plain = rem.classifier(classifier)
         return ConstellationModel(plain.input, plain.output, plain.name)
     counterfactual = any(config.counterfactual_weights)
     if name != "rem" or not (counterfactual or any(config.coupling_weights)):
@@ -77,7 +77,7 @@ def losses(model: keras.Model, config: Config) -> Any:
         return lengths
     places = 1
     if config.coupling_types:
-        classifier = rem.encoder(model)
+        classifier = rem.classifier(model)
         places = math.prod(graphs.children_grid(classifier)[:-1])
         if places == 1:
             raise UserError(

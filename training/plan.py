@@ -69,17 +69,22 @@ def _training(data: Data, folder: RunFolder, strategy: Strategy | None) -> str:
             print(f"{title} in one pass, then about two minutes")
             continue
         settings = config.of(name)
-        start = starting.network(config) if name == "rem" else None
         with devices.scope(strategy):
+            start = starting.network(config) if name == "rem" else None
             setup = train.prepare(name, data, settings, strategy, start)
             seconds = _step_seconds(setup)
         total = total or _backbone(setup)
         steps = setup.batches.num_batches
         done = BackUp(folder.path / f"backup-{name}").epochs
         left = (settings.epochs - done) * steps * seconds
+        why = ""
+        if name == "rem" and config.rem_epochs:
+            why = " (--rem-epochs; --epochs is the baseline's)"
+        elif config.backbone:
+            why = " (--epochs, the same for any number of photos)"
         print(
-            f"{title} {settings.epochs - done}{' more' if done else ''} epochs "
-            f"of {steps} steps of {config.batch_size} images, "
+            f"{title} {settings.epochs - done}{' more' if done else ''} epochs"
+            f"{why} of {steps} steps of {config.batch_size} images, "
             f"{1000 * seconds:.0f} ms a step, {about} {_duration(left)}"
         )
         total += left

@@ -20,7 +20,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from cli import Parser, UserError, read_model, run_command, start_quietly
-from markdown_table import markdown
+from markdown_table import narrow
 from training.tables import Column
 
 _ROOT = Path(__file__).parents[1]
@@ -108,7 +108,7 @@ def table() -> str:
         "training/pretrained.py` from `tfcaps/models/pretrained/*.json`, one "
         "network each; what was not measured is a dash. The cards there say "
         "how each was made. Of children in the tree and answers 2,000 test "
-        f"images, of accuracy and entropy all.\n\n{markdown(lines, left=3)}\n"
+        f"images, of accuracy and entropy all.\n\n{narrow(lines, left=3)}\n"
     )
 
 

@@ -57,8 +57,8 @@ class Results:
             return f"{values['entropy_bits']:.2f} bits{by_type}"
 
         return [
-            f"{TITLES[name]}, {test} images: {values['accuracy']:.2%} right, "
-            f"{values['accuracy_quantized']:.2%} quantised, {bits(values)}."
+            f"{TITLES[name]}, {test} images: accuracy {values['accuracy']:.2%},"
+            f" {values['accuracy_quantized']:.2%} quantised, {bits(values)}."
             for name, tests in self.tests.items()
             for test, values in tests.items()
         ]
@@ -68,9 +68,10 @@ def check_learnt(rows: Sequence[Mapping[str, Any]]) -> None:
     """Ends a run whose baseline has learnt nothing, before REM is trained."""
     if rows and rows[-1].get("learnt") is False:
         raise UserError(
-            f"{rows[-1]['test_accuracy_quantized']:.1%} of the test images are "
-            "right, and always naming the most frequent class would be right "
-            f"for {rows[-1]['majority_share']:.1%}: the baseline has learnt "
+            "the accuracy on the test images is "
+            f"{rows[-1]['test_accuracy_quantized']:.1%}, and that of always "
+            "answering the most frequent class "
+            f"{rows[-1]['majority_share']:.1%}: the baseline has learnt "
             f"nothing, so REM is not trained. {_ADVICE} To go on all the same, "
             "add --force."
         )
@@ -320,8 +321,23 @@ def write_report(
                 ),
             ),
         ],
+        steps=[
+            viz.Step(*step)
+            for step in summary.steps(
+                page,
+                folder.path,
+                _picture(config),
+                warning=summary.is_warning(reports[last]),
+            )
+        ],
+        words=summary.words(),
     )
     return page
+
+
+def _picture(config: Config) -> str:
+    """Returns a picture that the network of a run can be asked about."""
+    return _EXAMPLES.get(config.dataset, "your-picture.png")
 
 
 def export(folder: RunFolder, name: str) -> str | None:
@@ -374,6 +390,8 @@ def tell(folder: RunFolder, results: Results, *, has_report: bool) -> None:
         more += results.sentences
         where = f"files of the run: {folder.path}"
     paragraphs += map(summary.wrapped, more)
-    picture = _EXAMPLES.get(folder.config.dataset, "your-picture.png")
+    picture = _picture(folder.config)
     command = f"python training/explain.py --run {folder.path} {picture}"
-    print("", *paragraphs, f"{where}\ntry next: {command}", sep="\n\n")
+    guides = f"docs/guides/report.md; the words: {summary.GLOSSARY}"
+    where += f"\nhow to read it: {guides}\ntry next: {command}"
+    print("", *paragraphs, where, sep="\n\n")

@@ -188,9 +188,9 @@ def begin_with(model: keras.Model, start: keras.Model) -> keras.Model:
 
 
 def _about(network: keras.Model) -> str:
-    encoder = rem.encoder(network)
-    image = "x".join(map(str, encoder.inputs[0].shape[1:]))
-    classes = encoder.output_shape[-1]
+    classifier = rem.classifier(network)
+    image = "x".join(map(str, classifier.inputs[0].shape[1:]))
+    classes = classifier.output_shape[-1]
     return f"{network.name} for images of {image} in {classes} classes"
 
 

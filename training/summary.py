@@ -1,7 +1,10 @@
 """The findings of a run, for a reader who never saw a capsule."""
 
+import os
+import re
 import textwrap
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from markdown_table import markdown
@@ -10,6 +13,8 @@ from tfcaps.rem.evaluation.words import BY_PLACE
 from training.tables import TITLES, Column
 
 WIDTH = 100  # characters in a line of the terminal
+GLOSSARY = "docs/glossary.md"
+_ROOT = Path(__file__).parents[1]
 
 _CHANGES = Column(
     "answer changes", "answer_changes.zero", 1, 100, optional=True
@@ -19,8 +24,8 @@ _BESIDE = (
     Column("of others", "answer_changes_active.zero", 1, 100),
 )
 _COLUMNS = (
-    Column("right", "accuracy", 2, 100),
-    Column("found", "named_parts.found_once", 1, 100, optional=True),
+    Column("accuracy", "accuracy", 2, 100),
+    Column("found once", "named_parts.found_once", 1, 100, optional=True),
     Column("NMI", "named_parts.information", 2, optional=True),
     Column("local", "pixels.local_truth.grey", 1, 100, optional=True),
     _CHANGES,
@@ -33,14 +38,13 @@ _COLUMNS = (
 _OF_SIZE = ("weights", "pruned")
 _LEAST = 0.1  # of NMI and bits, by which models differ; otherwise a point
 _MEANINGS = {
-    "found": "parts with exactly one leaf",
+    "found once": "parts with exactly one leaf",
     "NMI": "whether a capsule's type tells what kind of part it lies on, 1 is "
     "always",
     "local": "leaves that stay when all outside their window is grey",
     "answer changes": "images with another answer without their tree, at 0 (by "
     "chance, without as many other active capsules)",
-    "shorter": "images whose class is less than half as long then, whatever "
-    "the answer",
+    "shorter": "images whose class has less than half its length then",
     "by place": "bits of entropy of the trees of a class, the paper's key",
     "type": "the same of trees by type or slot",
 }
@@ -48,14 +52,13 @@ _MEANINGS = {
 
 def sentence(report: Report) -> str:
     """Returns one sentence: is the network right, and do its trees say why?"""
-    right = f"{_percent(report.accuracy)} of new images rightly"
+    start = f"The accuracy on new images is {_percent(report.accuracy)}"
     if report.learnt is False:
         return (
-            f"The network has learnt nothing: it names {right}, and always "
-            "naming the most frequent class would be right for "
-            f"{_percent(report.majority_share)}."
+            f"{start}, and that of always answering the most frequent class "
+            f"{_percent(report.majority_share)}: the network has learnt "
+            "nothing."
         )
-    start = f"The network names {right}"
     used, named = report.faithfulness, report.named_parts
     if reason := _why_not(report):
         return f"{start}, but {reason}."
@@ -63,14 +66,14 @@ def sentence(report: Report) -> str:
         why = "was not measured"
         if used is not None:
             why = "cannot be told, as nearly all images have the same answer"
-        return f"{start}; whether it uses its trees {why}."
+        return f"{start}; whether the network uses its trees {why}."
     without = (
-        "without them its answer changes for "
+        "without them the answer changes for "
         f"{_percent(used.answer_changes['zero'])} of the images (with them at "
         f"their mean {_percent(used.answer_changes['mean'])}, by chance "
         f"{_percent(used.answer_changes_chance)})"
     )
-    text = f"{start} and uses its trees, as {without}"
+    text = f"{start}, and the network uses its trees: {without}"
     if named is None:
         return f"{text}; they are of capsules without places."
     if named.named is None:
@@ -81,8 +84,8 @@ def sentence(report: Report) -> str:
     if used.pixels is not None and not used.pixels.local:
         return f"{text}, but a leaf is not made by what is under it."
     return (
-        f"{start}, and says why: it finds {_percent(named.found_once or 0.0)} "
-        f"of the parts in them, each once, and {without}."
+        f"{start}, and the trees say why: {_percent(named.found_once or 0.0)} "
+        f"of the parts are in them, each once, and {without}."
     )
 
 
@@ -101,10 +104,10 @@ def _why_not(report: Report) -> str:
     if control:
         return f"{no}as many {control} matter as much"
     same = _percent(1.0 - used.answer_changes[name])
-    same = f"without them it still names {same} of the images the same"
+    same = f"without them {same} of the images keep their answer"
     if used.is_redundant:
         return (
-            f"it does not need its trees: {same}, if less surely, as what is "
+            f"its trees are not needed: {same}, if less surely, as what is "
             "left is enough"
         )
     return f"{no}{same}"
@@ -199,10 +202,63 @@ def of_fit(model: Any) -> list[str]:
     sentences = [f"Form: {report['form']}."]
     if "linear_accuracy" in report:
         sentences.append(
-            "A linear head on the backbone's features of the whole images is "
-            f"right for {report['linear_accuracy']:.1%} of the test images."
+            "A linear head on the backbone's features of whole images has an "
+            f"accuracy of {report['linear_accuracy']:.1%} on the test images."
         )
     return sentences
+
+
+def words() -> dict[str, str]:
+    """Returns what the terms of the glossary mean."""
+    text = (_ROOT / GLOSSARY).read_text("utf-8")
+    terms = re.findall(r"^\*\*(.+?)\.\*\* (.+?)\n$", text, re.M | re.S)
+    plain = (re.sub(r"\*\*|\s+", " ", meaning) for _, meaning in terms)
+    return dict(zip((term for term, _ in terms), plain, strict=True))
+
+
+def steps(
+    page: Path, run: Path, picture: str | None = None, *, warning: bool = False
+) -> list[tuple[str, str, str]]:
+    """Returns what to do after a run, or after pictures were explained.
+
+    Args:
+        page: The page that shall say so, which links guides.
+        run: The run folder.
+        picture: A picture to explain; `None` after that was done.
+        warning: Bool. Whether the trees mean nothing.
+
+    Returns:
+        Commands, what they do, and the guide to each.
+    """
+    known = [
+        (
+            "python training/run.py --help",
+            "Change how trees are trained, as these mean nothing",
+            "train_rem",
+        ),
+        (
+            f"python training/explain.py --run {run} {picture}",
+            "Explain pictures of yours",
+            "trees",
+        ),
+        (
+            f"python export/run.py --run {run} --to served",
+            "Serve the network",
+            "serve",
+        ),
+        (
+            "python training/run.py --rem --dataset photos/",
+            "Train on pictures of yours, in a folder for each class",
+            "photos",
+        ),
+    ]
+    is_left = (warning, picture is not None, True, picture is not None)
+    guides = os.path.relpath(_ROOT / "docs" / "guides", page.parent)
+    return [
+        (command, about, f"{guides}/{guide}.md")
+        for (command, about, guide), left in zip(known, is_left, strict=True)
+        if left
+    ]
 
 
 def wrapped(paragraphs: str) -> str:

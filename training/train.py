@@ -81,10 +81,10 @@ def train_model(
         model = estimated(name, data, folder, {} if cache is None else cache)
         folder.save_model(name, model)
         return model
-    start = None
-    if name == "rem" and config.warm_start and config.baseline:
-        start = folder.load_model("baseline")
     with devices.scope(strategy):
+        start = None
+        if name == "rem" and config.warm_start and config.baseline:
+            start = folder.load_model("baseline")
         cache = {} if cache is None else cache
         setup = prepare(name, data, config, strategy, start, cache)
         backup = folder.path / f"backup-{name}"
@@ -99,11 +99,11 @@ def train_model(
             best = folder.best_path(name) if name == "baseline" else None
             stop = StopOnValidation(validation, path, config.patience, best)
             epochs, stops = stop.epochs(epochs), [stop]
-        encoder = rem.encoder(setup.classifier)
+        classifier = rem.classifier(setup.classifier)
         callbacks = [
             *stops,  # before the epoch's pruning, as in the paper
             *setup.changes,
-            Measure(name, encoder, setup.data.test, epochs, folder),
+            Measure(name, classifier, setup.data.test, epochs, folder),
             # Only epochs that are measured and finite.
             BackUp(backup),
         ]
@@ -253,9 +253,11 @@ def train_decoder(
     keras.utils.set_random_seed(config.seed)
     with devices.scope(strategy):
         # A copy from the file, because freezing changes the layers.
-        encoder = folder.load_model(config.model_names[-1])
+        classifier = folder.load_model(config.model_names[-1])
         arguments = models.network(config.model).decoder
-        decoded = tfcaps.models.with_decoder(encoder, frozen=True, **arguments)
+        decoded = tfcaps.models.with_decoder(
+            classifier, frozen=True, **arguments
+        )
         batches = training_batches(decoded, data, config)
         loss = tfcaps.losses.ReconstructionLoss(objectives.RECONSTRUCTION)
         rate = objectives.learning_rate(config, batches.num_batches)

@@ -15,7 +15,7 @@ from statistics import mean, pstdev
 
 from cli import UserError
 from examples.paper.experiment import Experiment, Row, load
-from markdown_table import markdown
+from markdown_table import narrow
 from training import tables
 from training.configs import Config
 from training.tables import NOTHING, Column, FinishedRun, look_up
@@ -55,7 +55,7 @@ def write(folder: Path) -> str:
     lines = [_line(experiment, row, runs, seeds) for row in experiment.rows]
     head = [title for title, _ in lines[0]]
     cells = [[text for _, text in line] for line in lines]
-    table = markdown([head, *cells], left=len(experiment.labels))
+    table = narrow([head, *cells], left=len(experiment.labels))
     flags = f" --recipe {recipe}" if recipe else ""
     command = f"`python -m examples.paper.run {name}{flags}`"
     notes = "\n".join(f"- {note}" for note in experiment.notes)

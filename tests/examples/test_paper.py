@@ -88,9 +88,21 @@ def call(tmp_path, rows):
 
 
 def cells(folder):
-    lines = (folder / "table.md").read_text("utf-8").splitlines()
-    lines = [line.strip("|").split("|") for line in lines if line[:1] == "|"]
-    return [[cell.strip() for cell in line] for line in lines]
+    """Returns the rows of a table, of which further columns stand below."""
+    texts = (folder / "table.md").read_text("utf-8").split("\n\n")
+    first, *others = (
+        [
+            [cell.strip() for cell in line.strip("|").split("|")]
+            for line in text.splitlines()
+        ]
+        for text in texts
+        if text[0] == "|"
+    )
+    assert all(len(rows[0]) <= 8 for rows in (first, *others))
+    return [
+        sum((row[1:] for row in more), line)
+        for line, *more in zip(first, *others, strict=True)
+    ]
 
 
 def test_a_table_has_ours_published_and_the_difference(call, tmp_path):

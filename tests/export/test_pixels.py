@@ -90,7 +90,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_what_a_network_takes_is_known(name):
     make, wanted = CASES[name]
-    assert pixels_of(rem.encoder(make())) == wanted
+    assert pixels_of(rem.classifier(make())) == wanted
 
 
 SCALED = layers.Rescaling(1 / 255)

@@ -91,7 +91,7 @@ def test_network_keeps_its_coefficients_unpruned_and_undecayed(rng, tmp_path):
     loaded = keras.models.load_model(tmp_path / "model.keras")
     # Prediction needs no labels.
     lengths = loaded({"images": images, "labels": None})["lengths"]
-    assert_close(lengths, rem.encoder(model)(images))
+    assert_close(lengths, rem.classifier(model)(images))
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ ConvCaps(3, 4, 2, (1, 1, 1))
     `strides` must be an int or two ints of at least 1. Received: strides=(1, 1,
     1).
 ConvCaps(3, 4, 2, padding="causal")
-    `padding` must be "valid" or "same". Received: padding='causal'.
+    `padding` must be one of ('valid', 'same'). Received: padding='causal'.
 ConvCaps3D(2, 4, bias="all")
     `bias` must be one of (None, 'routing', 'votes'). Received: bias='all'.
 ConvCaps3D(2, 4, squash="efficient")

@@ -157,6 +157,8 @@ def test_what_was_never_trained_is_saved_and_loaded(tmp_path):
         assert_all_equal(loaded.get_weights(), model.get_weights())
         loaded.compile(run_eagerly=True)
         loaded.fit(IMAGES[:8], LABELS[:8], verbose=0)
+    with pytest.raises(ValueError, match="saved whole as a `.keras` file"):
+        model.save(tmp_path / "model.h5")
 
 
 def test_copies_keep_what_is_trained():
@@ -168,7 +170,7 @@ def test_copies_keep_what_is_trained():
     assert float(copy.evaluate(IMAGES, LABELS, verbose=0)[0]) == pytest.approx(
         float(model.evaluate(IMAGES, LABELS, verbose=0)[0]), rel=1e-4
     )
-    for other in (rem.encoder(model), rem.add_couplings(model)):
+    for other in (rem.classifier(model), rem.add_couplings(model)):
         assert type(other) is type(keras.Model(model.input, model.output))
 
 

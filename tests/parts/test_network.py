@@ -81,7 +81,7 @@ def test_types_become_parts_that_no_label_names():
     named = rem.named_parts(found, masks)
     assert named.information > 0.9 and named.found_once > 0.9
     # In the further training of a network alone types are drawn anew.
-    plain = rem.encoder(network)
+    plain = rem.classifier(network)
     again = ConstellationModel(plain.input, plain.output)
     again.compile(keras.optimizers.SGD(0.0))
     again.fit(images, labels, verbose=0)

@@ -6,7 +6,8 @@ import pytest
 from keras import layers
 
 from tests.networks import tiny_capsnet
-from tfcaps import models, rem
+from tests.refusals import assert_refused, refusals
+from tfcaps import export, models, rem
 from tfcaps.layers import ClassCaps, Length, PrimaryCaps
 
 IMAGES = np.random.default_rng(0).random((4, 8, 8, 1), dtype=np.float32)
@@ -132,3 +133,19 @@ def test_names_of_layers_are_not_given_twice():
         rem.compact(model), (IMAGES.reshape(4, 64), LABELS), faithfulness=True
     )
     rem.add_couplings(model, counterfactual=True)
+
+
+@refusals(
+    """
+rem.add_couplings(IMAGES)
+rem.add_couplings(models.dr_capsnet)
+rem.evaluate(DATA, tiny_capsnet())
+rem.prune_single_shot(DATA, tiny_capsnet(), 0.5)
+rem.trees(IMAGES, tiny_capsnet())
+export.save("served", tiny_capsnet())
+    The first argument must be a Keras model; data and paths come after it.
+""",
+    **globals() | {"export": export},
+)
+def test_a_model_stands_first(call, said):
+    assert_refused(call, said)

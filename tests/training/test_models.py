@@ -41,10 +41,10 @@ def test_the_network_standardises_its_images(rng, tmp_path):
     plain.set_weights(model.get_weights())
     wanted = plain((images - _MEAN) / _STD)
     decoded = built(_MEAN, _STD, decoder=True)
-    rem.encoder(decoded).set_weights(model.get_weights())
+    rem.classifier(decoded).set_weights(model.get_weights())
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    for same in (model, rem.encoder(decoded), loaded, rem.compact(model)):
+    for same in (model, rem.classifier(decoded), loaded, rem.compact(model)):
         np.testing.assert_allclose(same(images), wanted, atol=1e-5)
     # One number stands for all channels.
     wanted = built()((images - 0.3) / 0.5)

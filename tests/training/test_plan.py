@@ -55,6 +55,8 @@ def test_a_dry_run_tells_the_plan_and_writes_nothing(tmp_path, monkeypatch):
     assert "REM: 5 epochs of 2 steps" in printed
     assert re.search(r"parameters, [\d,]+ multiply-adds an image", printed)
     assert "No run folder has been made." in printed
+    printed = command(*flags, "--epochs", 60, "--rem-epochs", 3, "--dry-run")
+    assert "REM: 3 epochs (--rem-epochs; --epochs is the" in printed
     printed = command(*flags, "--recipe", "paper", "--dry-run")
     assert "Training takes at most about" in printed
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.npz"]

@@ -85,7 +85,7 @@ def test_decoder_is_trained_with_the_network_and_drawn(tmp_path):
 def test_decoder_is_drawn_and_left_out_of_serving(finished):
     decoded = with_decoder(finished, "decoder")
     plain = keras.models.load_model(finished / "model.keras").get_weights()
-    frozen = rem.encoder(decoded).get_weights()
+    frozen = rem.classifier(decoded).get_weights()
     assert_all_equal(frozen, plain)
 
 
@@ -99,7 +99,7 @@ def with_decoder(run, name):
     assert outputs["reconstruction"].shape == images.shape
     # Pruning and its report are about the capsules.
     report = json.loads((run / "rem.json").read_text())["models"]["rem"]
-    count = rem.encoder(decoded).count_params()
+    count = rem.classifier(decoded).count_params()
     assert report["total_parameters"] == count
     decoder_kernel = decoded.get_layer("reconstruction").get_weights()[0]
     assert np.mean(decoder_kernel == 0) < 0.01

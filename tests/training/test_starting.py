@@ -49,7 +49,7 @@ def begun(monkeypatch):
     compiled = objectives.compile_model
 
     def note(model, name, config, steps):
-        begun[name] = rem.encoder(model).get_weights()
+        begun[name] = rem.classifier(model).get_weights()
         compiled(model, name, config, steps)
 
     monkeypatch.setattr(objectives, "compile_model", note)

@@ -89,13 +89,12 @@ def changed(report, **values):
     return dataclasses.replace(report, **values)
 
 
-RIGHT = "The network names 100.0 % of new images rightly"
-NAMES = (
-    f"{RIGHT}, and says why: it finds 99.7 % of the parts in them, each once"
-)
-CHANGES = "without them its answer changes for 89.2 % of the images"
+RIGHT = "The accuracy on new images is 100.0 %"
+NAMES = f"{RIGHT}, and the trees say why: 99.7 % of the parts are in them, "
+NAMES += "each once"
+CHANGES = "without them the answer changes for 89.2 % of the images"
 CHANGES += " (with them at their mean 89.2 %, by chance 90.0 %)"
-USES = f"{RIGHT} and uses its trees, as {CHANGES}"
+USES = f"{RIGHT}, and the network uses its trees: {CHANGES}"
 NOT_WHY = f"{RIGHT}, but its trees do not say why: "
 
 
@@ -126,26 +125,26 @@ dict(named_parts=None)
 used(pixels=PIXELS)
     {USES}, but a leaf is not made by what is under it.
 dict(faithfulness=None)
-    {RIGHT}; whether it uses its trees was not measured.
+    {RIGHT}; whether the network uses its trees was not measured.
 used(0.01, answer_changes_chance=0.02)
-    {RIGHT}; whether it uses its trees cannot be told, as nearly all images have
-    the same answer.
+    {RIGHT}; whether the network uses its trees cannot be told, as nearly all
+    images have the same answer.
 dict(nonuniform_share=0.0)
     {NOT_WHY}its couplings are all but equal.
 dict(whole_share=0.9)
     {NOT_WHY}nearly every capsule is in every tree.
 used(0.1, 0.2)
-    {NOT_WHY}without them it still names 90.0 % of the images the same.
+    {NOT_WHY}without them 90.0 % of the images keep their answer.
 used(0.1, 0.97)
-    {RIGHT}, but it does not need its trees: without them it still names 90.0 %
-    of the images the same, if less surely, as what is left is enough.
+    {RIGHT}, but its trees are not needed: without them 90.0 % of the images
+    keep their answer, if less surely, as what is left is enough.
 used(0.0, empty_trees=0.97)
     {NOT_WHY}97.0 % of them have no part at all.
 used(answer_changes_active=dict(zero=0.9, mean=1.0))
     {NOT_WHY}as many other active children matter as much.
 dict(accuracy=0.5, accuracy_quantized=0.5)
-    The network has learnt nothing: it names 50.0 % of new images rightly, and
-    always naming the most frequent class would be right for 50.0 %.
+    The accuracy on new images is 50.0 %, and that of always answering the most
+    frequent class 50.0 %: the network has learnt nothing.
 """
 
 
@@ -179,23 +178,23 @@ TABLES = {
         {**BEFORE, "accuracy": 0.991},
         ["weights", "pruned"],
         "REM changed the size and nothing else that is measured here, by a "
-        "point or a tenth: right 100.00, found 99.7, NMI 1.00, local 42.0, "
-        "answer changes 89.2, shorter 100.0, by place 0.00 (REM). In %",
+        "point or a tenth: accuracy 100.00, found once 99.7, NMI 1.00, local "
+        "42.0, answer changes 89.2, shorter 100.0, by place 0.00 (REM). In %",
     ),
     "a point": (
         {**BEFORE, "accuracy": 0.989},
-        ["right", "weights", "pruned"],
+        ["accuracy", "weights", "pruned"],
         "Alike without and with REM, by less than a point or a tenth: found",
     ),
     "answers": (
         {**BEFORE, **used(0.5)},
         ["answer changes", "weights", "pruned"],
-        "Alike without and with REM, by less than a point or a tenth: right",
+        "Alike without and with REM, by less than a point or a tenth: accuracy",
     ),
     "what one has": (
         {**BEFORE, "named_parts": None},
-        ["found", "NMI", "weights", "pruned"],
-        "Alike without and with REM, by less than a point or a tenth: right",
+        ["found once", "NMI", "weights", "pruned"],
+        "Alike without and with REM, by less than a point or a tenth: accuracy",
     ),
 }
 
@@ -213,14 +212,14 @@ def test_the_table_has_both_shares_and_both_entropies(report):
     report = changed(report, faithfulness={"pixels": PIXELS})
     both = {"baseline": changed(report, sparsity=0.0), "rem": report}
     assert markdown(summary.cells({"rem": report})).split("\n")[0::2] == [
-        "| model |  right | found |  NMI | local |   answer changes "
+        "| model | accuracy | found once |  NMI | local |   answer changes "
         "| shorter | by place | weights | pruned |",
-        "| REM   | 100.00 |  99.7 | 1.00 |  42.0 | 89.2 (90.0, 0.0) "
+        "| REM   |   100.00 |       99.7 | 1.00 |  42.0 | 89.2 (90.0, 0.0) "
         "|   100.0 |     0.00 |      30 |   70.0 |",
     ]
     lines = summary.text(both).splitlines()
     assert max(map(len, lines)) <= 100
-    assert lines[0].startswith("The network names 100.0 %")
+    assert lines[0].startswith("The accuracy on new images is 100.0 %")
     # Trees of two places, which are one of types.
     moved, types = CouplingDictionary(2), CouplingDictionary(2)
     moved.update(np.eye(2, dtype=int)[np.arange(8) % 2], np.arange(8) // 4)
@@ -229,7 +228,7 @@ def test_the_table_has_both_shares_and_both_entropies(report):
         report, faithfulness=None, named_parts=None, dictionary=moved,
         type_dictionary=types, grid=(1, 2, 1),
     )  # fmt: skip
-    heads = ["model", "right", "by place", "type", "weights", "pruned"]
+    heads = ["model", "accuracy", "by place", "type", "weights", "pruned"]
     row = ["REM", "100.00", "1.00", "0.00", "30", "70.0"]
     assert summary.cells({"rem": bare}) == [heads, row]
     assert "NMI: " not in summary.note({"rem": bare})
@@ -276,7 +275,7 @@ def test_accuracy_must_be_clearly_above_one_constant_answer(
     )
     assert report.learnt is report.to_dict()["learnt"] is expected
     assert ("learnt nothing" in report.verdict) == (expected is False)
-    assert ("trees are" in report.verdict) == (expected is not False)
+    assert ("The trees" in report.verdict) == (expected is not False)
 
 
 def test_only_a_baseline_that_has_learnt_nothing_ends_a_run():
@@ -285,7 +284,7 @@ def test_only_a_baseline_that_has_learnt_nothing_ends_a_run():
     # The last one counts, if it is of no older version.
     for others in ([], rows[:1], [row], [*rows, row | {"learnt": True}]):
         results.check_learnt(others)
-    expected = r"48\.0% .* 50\.0%.*--epochs.*--force"
+    expected = r"48\.0%.* 50\.0%.*--epochs.*--force"
     with pytest.raises(UserError, match=expected):
         results.check_learnt(rows)
 

@@ -87,12 +87,11 @@ def texts(drawing):
 def test_leaves_are_named_and_others_are_said_to_be_no_part(drawn):
     # Of two at one place one is shown, and none that is hardly active.
     written = [text.get_text() for text in drawn.axes[0].texts]
-    assert written == ["wheel", "door", "roof,\nnot part of it"]
+    assert written == ["wheel", "door", "roof,\nnot in the tree"]
     head, told = (" ".join(text.split()) for text in texts(drawn)[:2])
-    assert head == "The network names this image: blue car (WRONG: red car)"
+    assert head == "Answer to this image: blue car (WRONG: red car)"
     assert told.startswith(
-        "It does so by the parts it found: wheel and door. Not part of it: "
-        "roof."
+        "In its tree: wheel and door. Active, not in it: roof."
     )
     leaves, *_ = drawn.axes[0].collections
     assert leaves.get_offsets().tolist() == [[16, 10], [6, 13]]
@@ -138,7 +137,7 @@ def test_a_length_is_said_to_be_what_it_is(drawn):
     assert "the share of its parts that are where it looks for them," in told
     drawing = draw(name="a\n$_$.jpg", aspect=2)
     head, told = texts(drawing)[:2]
-    assert head == "The network names a $_$.jpg: 1"
+    assert head == "Answer to a $_$.jpg: 1"
     told = " ".join(told.split())
     assert "A length is from 0 to 1, and no probability." in told
     box = drawing.axes[0].get_window_extent()
@@ -166,7 +165,7 @@ def test_it_is_said_whether_the_class_needs_its_tree(drawn):
 def test_without_blueprint_and_names_lines_lead_to_the_class(rng):
     drawing = draw(image=rng.random((30, 20, 3)))
     written = texts(drawing)
-    assert {"type 0", "type 1", "type 2,\nnot part of it"} <= {*written}
+    assert {"type 0", "type 1", "type 2,\nnot in the tree"} <= {*written}
     assert drawing.axes[0].texts[0].get_text() == "1"
     assert len(drawing.axes) == 1 + 6
     assert not any("looks for" in text for text in written)

@@ -84,6 +84,8 @@ def test_the_report_holds_everything_it_shows_and_escapes_text(trees, tmp_path):
             viz.Section("More", figures=[(picture, "Keys", "caption")] * 3),
             viz.Section("Settings", table=(("a", "b"), settings)),
         ],
+        steps=[viz.Step("run <it>", "Try", "guide.md"), viz.Step("b", "End")],
+        words={"Tree": "what is <below>"},
     )
     page = (tmp_path / "report.html").read_text("utf-8")
     for text in (
@@ -95,14 +97,18 @@ def test_the_report_holds_everything_it_shows_and_escapes_text(trees, tmp_path):
         "<pre><strong>A</strong>\nT-score  &lt;0.5</pre>",
         "<td>seed</td><td>0</td>",
         "<td>$title</td>",
+        '<a href="#words">',
+        "<dt>Tree</dt><dd>what is &lt;below&gt;</dd>",
+        'Try (<a href="guide.md">more</a>):<br><code>run &lt;it&gt;</code>',
     ):
         assert text in page
     assert "<b>" not in page and "http" not in page and page.count("$") == 1
     # In this order, and what is folded away comes last.
     order = ["fine", "First", "97 %", "<details>", "More", "Settings"]
+    order += ["<dt>", "What to do next", "End"]
     places = [page.index(text) for text in order]
     assert places == sorted(places)
-    assert page.count("<details>") == page.count("</details>") == 2
+    assert page.count("<details>") == page.count("</details>") == 3
     # Three figures get links.
     assert page.count("<nav>") == 1
     for k in (1, 2, 3):

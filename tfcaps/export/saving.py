@@ -95,9 +95,8 @@ def save(
             f"{keras.backend.backend()}. Save the model as a .keras file, set "
             "KERAS_BACKEND=tensorflow and load it."
         )
-    path = Path(path)
     check_unquantized(model)
-    served = rem.encoder(model)
+    path, served = Path(path), rem.classifier(model)
     if levels is not None:
         served = rem.quantize_couplings(served, levels, mode=mode)
     sent = pixels_of(served, input_dtype, pixels)

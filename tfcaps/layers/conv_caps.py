@@ -10,7 +10,7 @@ from keras import ops
 from tfcaps.layers.routed import RoutedCaps
 from tfcaps.layers.units import LayerUnits
 from tfcaps.layers.windows import Windows, WindowVotes, as_pair
-from tfcaps.ops import Tensor, check_positive
+from tfcaps.ops import MAP, Tensor, check_axes, check_one_of, check_positive
 from tfcaps.routing import EMRouting
 from tfcaps.routing.factored_votes import Block, materialize_votes
 from tfcaps.routing.votes import Votes
@@ -34,28 +34,17 @@ class ConvCaps(RoutedCaps):
         padding: `"valid"`, or `"same"` by TensorFlow's rule; children outside
             of the map have zero poses and activations. Defaults to `"valid"`.
         routing: As in `ClassCaps`. Defaults to `3`.
-        **kwargs: `use_bias`, `matrix`, `transformation_initializer` and
-            `bias_initializer`, as in `ClassCaps`, and arguments of
-            `keras.layers.Layer`.
+        **kwargs: Other arguments of `ClassCaps`, but for `share` and
+            `coordinates`.
 
-    Call arguments:
-        inputs: Child poses.
-        activations: Child activations `[b, h, w, t]`. Defaults to the lengths
-            of the poses.
-        return_activations: Bool. Return `(poses, activations)`. Defaults to
-            `False`.
-        return_couplings: Bool. Return `(poses, couplings)`, or all three.
-            Defaults to `False`.
+    Call arguments and errors are those of `ClassCaps`.
 
     Input shape:
-        `[b, h, w, t, k]`.
+        `[b, h, w, t, k]`, and activations `[b, h, w, t]`.
 
     Output shape:
         Poses `[b, h', w', num_types, dim]`. Activations `[b, h', w',
         num_types]` and couplings `[b, h', w', p, q, t, num_types]`, float32.
-
-    Raises:
-        ValueError: If an argument or the input's shape does not fit.
 
     Example:
 
@@ -79,11 +68,7 @@ class ConvCaps(RoutedCaps):
         **kwargs: Any,
     ):
         check_positive(num_types=num_types, dim=dim)
-        if padding not in ("valid", "same"):
-            raise ValueError(
-                '`padding` must be "valid" or "same". Received: '
-                f"padding={padding!r}."
-            )
+        check_one_of(("valid", "same"), padding=padding)
         super().__init__(num_types, dim, routing, **kwargs)
         self.num_types = num_types
         self.kernel_size = as_pair(kernel_size, "kernel_size")
@@ -91,12 +76,7 @@ class ConvCaps(RoutedCaps):
         self.padding = padding
 
     def build(self, input_shape: Any) -> None:
-        if len(input_shape) != 5 or None in input_shape[1:]:
-            raise ValueError(
-                f"{type(self).__name__} takes capsules [batch, rows, columns, "
-                "types, components], all known but the batch. Received: "
-                f"input_shape={tuple(input_shape)}."
-            )
+        check_axes(self, input_shape, "capsules", *MAP, known=True)
         self._windows(input_shape)
         matrices = (*self.kernel_size, input_shape[-2])
         self._add_weights(matrices, input_shape[-1], math.prod(matrices))
@@ -157,7 +137,3 @@ class ConvCaps(RoutedCaps):
             2,
             self.routing.ignores_silent,
         )
-
-    def get_config(self) -> dict[str, Any]:
-        own = ("num_types", "kernel_size", "strides", "padding")
-        return {**super().get_config(), **{n: getattr(self, n) for n in own}}

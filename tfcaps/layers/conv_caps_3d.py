@@ -8,21 +8,23 @@ import numpy as np
 from keras import ops
 
 from tfcaps import routing as routings
-from tfcaps.layers.old_configs import without
+from tfcaps.configs import Configured
 from tfcaps.layers.routed import select_outputs, settings_of_parents
 from tfcaps.layers.units import LayerUnits, Slice, channels_of
-from tfcaps.ops import Tensor, check_positive, squash
+from tfcaps.ops import (
+    MAP,
+    Tensor,
+    check_axes,
+    check_one_of,
+    check_positive,
+    squash,
+)
 from tfcaps.routing import DynamicRouting, execution
 from tfcaps.routing.votes import Votes
 
-_SETTINGS = {
-    "bias": (None, "routing", "votes"),
-    "squash": ("capsule", "map"),
-}
-
 
 @keras.saving.register_keras_serializable(package="tfcaps")
-class ConvCaps3D(keras.layers.Layer):
+class ConvCaps3D(Configured, keras.layers.Layer):
     """Lets each child type vote by one convolution, and routes whole maps.
 
     A child is the whole map of one type. One convolution of 3x3, with a kernel
@@ -76,6 +78,10 @@ class ConvCaps3D(keras.layers.Layer):
 
     # A child has thousands of couplings: rounded, all would become zero.
     quantizable = False
+    gone = {
+        **{"kernel_initializer": ..., "bias_initializer": ...},
+        **{"kernel_size": 3, "padding": "same"},
+    }
     kernel_size, padding = 3, "same"
 
     def __init__(
@@ -90,12 +96,8 @@ class ConvCaps3D(keras.layers.Layer):
         **kwargs: Any,
     ):
         check_positive(num_types=num_types, dim=dim)
-        for name, value in {"bias": bias, "squash": squash}.items():
-            if value not in _SETTINGS[name]:
-                raise ValueError(
-                    f"`{name}` must be one of {_SETTINGS[name]}. Received: "
-                    f"{name}={value!r}."
-                )
+        check_one_of((None, "routing", "votes"), bias=bias)
+        check_one_of(("capsule", "map"), squash=squash)
         super().__init__(**kwargs)
         self.num_types = num_types
         self.dim = dim
@@ -126,12 +128,7 @@ class ConvCaps3D(keras.layers.Layer):
         )
 
     def build(self, input_shape: Any) -> None:
-        if len(input_shape) != 5 or None in input_shape[1:]:
-            raise ValueError(
-                "ConvCaps3D takes capsules [batch, rows, columns, types, "
-                "components], all known but the batch. Received: "
-                f"input_shape={tuple(input_shape)}."
-            )
+        check_axes(self, input_shape, "capsules", *MAP, known=True)
         depth = self.depth or input_shape[-1]
         if not 1 <= depth <= input_shape[-1]:
             raise ValueError(
@@ -158,7 +155,8 @@ class ConvCaps3D(keras.layers.Layer):
         routed = execution.route(
             self._routing_of(rows * columns),
             Votes,
-            (votes,),
+            votes,
+            (),
             self._weights(rows * columns),
             types * parents * self.dim,
             return_couplings,
@@ -236,21 +234,7 @@ class ConvCaps3D(keras.layers.Layer):
         )
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_types": self.num_types,
-            "dim": self.dim,
-            "routing": routings.serialize(self.routing),
-            "bias": self.bias_kind,
-            "squash": self.squash,
-            "depth": self.depth,
-        }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Any:
-        gone = ("kernel_initializer", "bias_initializer")
-        unused = {"kernel_size": 3, "padding": "same"}
-        return super().from_config(without(config, *gone, **unused))
+        return {**super().get_config(), "bias": self.bias_kind}
 
 
 class _MapRouting(DynamicRouting):

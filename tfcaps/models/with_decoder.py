@@ -46,8 +46,8 @@ def with_decoder(
     `fit({"images": images, "labels": labels}, {"lengths": labels,
     "reconstruction": images})`, with `MarginLoss` and `ReconstructionLoss`. In
     training the decoder sees the label's capsule; in prediction, where `labels`
-    may be `None`, the longest one. `tfcaps.rem.encoder` returns the part from
-    images to lengths.
+    may be `None`, the longest one. `tfcaps.rem.classifier` returns the part
+    from images to lengths.
 
     Args:
         model: A functional or sequential model from images to class lengths

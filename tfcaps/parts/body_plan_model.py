@@ -58,6 +58,11 @@ class BodyPlanModel(keras.Model):
         for kind in (WindowParts, BodyPlanCaps):
             graphs.only_layer(self, kind)  # or an error
 
+    def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        """Saves the model, as `keras.Model.save` does; not as `.h5`."""
+        graphs.check_file(self, filepath)
+        super().save(filepath, *args, **kwargs)
+
     def fit(
         self,
         x: Any,

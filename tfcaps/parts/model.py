@@ -128,6 +128,11 @@ class ConstellationModel(keras.Model):
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
+    def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        """Saves the model, as `keras.Model.save` does; not as `.h5`."""
+        graphs.check_file(self, filepath)
+        super().save(filepath, *args, **kwargs)
+
     def go_on_from(self, model: "ConstellationModel") -> None:
         """Takes over what another model of the same types draws."""
         if model.decoder is not None:

@@ -1,23 +1,19 @@
 """Routing entropy minimisation: prune, decay, quantise, collect, measure."""
 
-from tfcaps.graphs import encoder
+from tfcaps.graphs import classifier
 from tfcaps.ops import quantize
 from tfcaps.rem.compaction.compact import compact
 from tfcaps.rem.evaluation.evaluate import Evaluator as Evaluator
 from tfcaps.rem.evaluation.evaluate import Report as Report
 from tfcaps.rem.evaluation.evaluate import evaluate
-from tfcaps.rem.evaluation.faithfulness import (
-    Faithfulness as Faithfulness,
-)
+from tfcaps.rem.evaluation.faithfulness import Faithfulness as Faithfulness
 from tfcaps.rem.evaluation.faithfulness import faithfulness
 from tfcaps.rem.evaluation.keypoints import Keypoints as Keypoints
 from tfcaps.rem.evaluation.keypoints import keypoints
 from tfcaps.rem.evaluation.levels import levels_curve, lowest_levels
 from tfcaps.rem.evaluation.named_parts import NamedParts as NamedParts
 from tfcaps.rem.evaluation.named_parts import PartMasks, named_parts
-from tfcaps.rem.evaluation.pixels import (
-    PixelFaithfulness as PixelFaithfulness,
-)
+from tfcaps.rem.evaluation.pixels import PixelFaithfulness as PixelFaithfulness
 from tfcaps.rem.evaluation.pixels import pixel_faithfulness
 from tfcaps.rem.explain import Explanation as Explanation
 from tfcaps.rem.explain import explain
@@ -58,8 +54,8 @@ __all__ = [
     "add_couplings",
     "blueprints",
     "capsule_outputs",
+    "classifier",
     "compact",
-    "encoder",
     "evaluate",
     "explain",
     "explanation",

@@ -1,4 +1,4 @@
-"""Why a network names images as it does: numbers, and pictures of them."""
+"""Why a network gives its answers: numbers, and pictures of them."""
 
 import dataclasses
 import importlib
@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfcaps.graphs import encoder, last_routed_layer
+from tfcaps.graphs import classifier, last_routed_layer
 from tfcaps.rem.evaluation.faithfulness import tree_lengths
 from tfcaps.rem.maps import blueprints, part_pictures
 from tfcaps.rem.parse.receptive_fields import ReceptiveFields, receptive_fields
@@ -123,7 +123,7 @@ def explain(
     type_names: Sequence[str] | None = None,
     sizes: ArrayLike | None = None,
 ) -> Explanation:
-    """Explains why a network names images as it does.
+    """Explains why a network gives its answers.
 
         explained = tfcaps.rem.explain(model, images[:2])
         print(explained)  # classes, named parts and places
@@ -156,7 +156,7 @@ def explain(
     (2, 3, 10)
     """
     images = np.asarray(images)
-    model = encoder(model)
+    model = classifier(model)
     if trees is None:
         trees = trees_of(model, images, couplings=False)
     images = trees.match(images)

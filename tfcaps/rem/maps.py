@@ -5,7 +5,7 @@ import numpy as np
 from keras import ops
 from numpy.typing import ArrayLike, NDArray
 
-from tfcaps.graphs import encoder, last_routed_layer
+from tfcaps.graphs import classifier, last_routed_layer
 from tfcaps.ops import (
     Tensor,
     as_float32,
@@ -38,7 +38,7 @@ def explanation(model: keras.Model) -> keras.Model:
         ValueError: If the model has no routed layer, or the last one does not
             make classes.
     """
-    network = TreeNetwork(encoder(model))
+    network = TreeNetwork(classifier(model))
     known = network.model.output
     classes = longest(known["lengths"])
     towards = as_float32(towards_class(known["couplings"], classes))
@@ -126,7 +126,7 @@ def blueprints(model: keras.Model) -> NDArray[np.float64] | None:
     >>> blueprints(network).shape
     (10, 5, 2)
     """
-    layer = last_routed_layer(encoder(model))
+    layer = last_routed_layer(classifier(model))
     if not hasattr(layer, "shifts"):
         return None
     shifts = ops.convert_to_numpy(layer.shifts).astype(np.float64)

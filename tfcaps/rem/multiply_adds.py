@@ -58,7 +58,7 @@ def multiply_adds(model: keras.Model) -> MultiplyAdds:
 
     Args:
         model: A functional or sequential model. Inputs but the batch must have
-            known sizes. A decoder counts; `encoder` leaves it out.
+            known sizes. A decoder counts; `classifier` leaves it out.
 
     Raises:
         ValueError: If a size is not known, or the model has no graph of layers.

@@ -19,13 +19,14 @@ from tfcaps.viz.drawing import Drawing
 from tfcaps.viz.named_tree import named_tree
 from tfcaps.viz.parse_tree import parse_tree
 from tfcaps.viz.pictures import picture_rows
-from tfcaps.viz.report import Section, write_report
+from tfcaps.viz.report import Section, Step, write_report
 from tfcaps.viz.saliency import saliency
 from tfcaps.viz.tree_fields import tree_fields
 
 __all__ = [
     "Drawing",
     "Section",
+    "Step",
     "curves",
     "keys_per_class",
     "named_tree",

@@ -31,7 +31,7 @@ _WIDE, _BEYOND = 66, 0.88
 # Classes of which bars are drawn, and letters of their names.
 _CLASSES, _LETTERS = 3, 33
 _GREY, _DARK = "#777777", "#222222"
-_NOT = "not part of it"
+_NOT = "not in the tree"
 # A class that stays may be less than half as long, as in `Faithfulness`.
 _HALF = 0.5
 # Pixels: of children nearer to each other one is shown.
@@ -86,7 +86,7 @@ def named_tree(
     page = Drawing(figsize=(9.0, 8.9), layout="constrained", dpi=120)
     bands: Any = page.subfigures(3, 1, height_ratios=(1.5, 5.2, 2.2))
     above, middle, below = bands
-    title = f"The network names {drawable(name)}: {classes[predicted]}"
+    title = f"Answer to {drawable(name)}: {classes[predicted]}"
     if label is not None:
         is_right = label == predicted
         title += " (right)" if is_right else f" (WRONG: {classes[label]})"
@@ -106,9 +106,7 @@ def named_tree(
     high = [1.3] * (plan is not None) + [1.0] * (parts is not None)
     left, right = middle.subfigures(1, 2, width_ratios=(6, 5))
     panel = left.subplots()
-    panel.set_title(
-        "1  What it found: the parse tree of this image", loc="left", **_HEAD
-    )
+    panel.set_title("1  The parse tree of this image", loc="left", **_HEAD)
     if high:
         rows = right.subfigures(len(high), 1, squeeze=False, height_ratios=high)
     if plan is not None:
@@ -178,21 +176,20 @@ def _choose(
 
 
 def _parts_in_words(shown: _Shown) -> str:
-    """Says by what the class is told, and what is no part of it."""
+    """Says what is in the tree, and what is active and not in it."""
     count, others = len(shown.leaves), len(shown.outside)
     across = np.argsort(shown.places[shown.leaves, 0], kind="stable")
     if not count:
-        text = "It found no part of it: its tree is empty."
+        text = "Its tree is empty."
     elif count > _NAMED:
-        text = f"It does so by {count:,} of its {len(shown.types):,} capsules; "
+        text = f"In its tree: {count:,} of {len(shown.types):,} capsules; "
         text += f"the strongest {_NAMED} have their names."
     else:
-        plural, names = "s" * (count > 1), _listed(shown, shown.leaves[across])
-        text = f"It does so by the part{plural} it found: {names}."
+        text = f"In its tree: {_listed(shown, shown.leaves[across])}."
     if others > _OUTSIDE:
-        text += f" {others:,} others are not part of it."
+        text += f" {others:,} others are active."
     elif others:
-        text += f" Not part of it: {_listed(shown, shown.outside)}."
+        text += f" Active, not in it: {_listed(shown, shown.outside)}."
     return text
 
 
@@ -259,7 +256,7 @@ def _draw_image(
     edges = [*tints[:_NAMED], *[_GREY] * len(outside)]
     add_labels(panel, at[[*inside, *outside]], texts, edges, end)
     told = "filled: in the tree"
-    told += f"; hollow: found, {_NOT}" * (len(outside) > 0)
+    told += "; hollow: active, not in it" * (len(outside) > 0)
     told += "; cross: where the whole is" * (place is not None)
     panel.set_xlabel(told, fontsize=9, labelpad=5, color=_DARK)
 
@@ -344,7 +341,7 @@ def _draw_lengths(
     title = "Is that why? The longest classes when the network gets"
     head = page.suptitle(title, x=0.02, ha="left", **_HEAD)
     nothing = shown.leaves[:0]
-    titles = ("all that it found", "all but the tree", "the tree alone")
+    titles = ("all capsules", "all but the tree", "the tree alone")
     some = (
         shown,
         shown._replace(leaves=nothing),

@@ -26,6 +26,8 @@ _LISTED = 3
 # Pictures stand below each other before they are smaller than this share of
 # their size, and are never smaller than that.
 _WRAPPED, _SMALLEST = 0.7, 0.6
+_WORDS = "What the words mean"
+_TO_WORDS = f'<p class="note"><a href="#words">{_WORDS}</a></p>'
 _LETTERS = 44  # of a line of text; rows of numbers stay whole
 
 
@@ -51,8 +53,27 @@ class Section(NamedTuple):
     texts: Mapping[str, str] = {}
 
 
+class Step(NamedTuple):
+    """What a reader of a report may do next.
+
+    Attributes:
+        command: What to type.
+        about: What that does.
+        page: Address of a page that says more. Defaults to none.
+    """
+
+    command: str
+    about: str
+    page: str = ""
+
+
 def write_report(
-    path: str | Path, first: Section, folded: Iterable[Section] = ()
+    path: str | Path,
+    first: Section,
+    folded: Iterable[Section] = (),
+    *,
+    steps: Iterable[Step] = (),
+    words: Mapping[str, str] | None = None,
 ) -> None:
     """Writes a report that holds everything it shows.
 
@@ -60,16 +81,22 @@ def write_report(
         path: Where the HTML file shall appear.
         first: What a reader sees at once.
         folded: What opens when it is clicked on. Defaults to nothing.
+        steps: What to do next; it stands at the end. Defaults to nothing.
+        words: What words of the report mean, which the first section links.
+            Defaults to nothing.
     """
     numbers = itertools.count()
     parts = [
         f"<h1>{html.escape(first.heading)}</h1>",
         *_section(first, numbers),
+        *([_TO_WORDS] if words else []),
         *(
             f"<details><summary>{html.escape(section.heading)}</summary>"
             f"{''.join(_section(section, numbers))}</details>"
             for section in folded
         ),
+        *_glossary(words or {}),
+        *_steps([*steps]),
     ]
     page = string.Template(_PAGE.read_text("utf-8")).substitute(
         title=html.escape(first.heading), body="".join(parts)
@@ -112,6 +139,24 @@ def _section(section: Section, numbers: Iterator[int]) -> Iterator[str]:
         ]
         heading, text = html.escape(heading), html.escape("\n".join(lines))
         yield f"<pre><strong>{heading}</strong>\n{text}</pre>"
+
+
+def _glossary(words: Mapping[str, str]) -> Iterator[str]:
+    if words:
+        yield f'<details><summary>{_WORDS}</summary><dl id="words">'
+        for word, meaning in words.items():
+            yield f"<dt>{html.escape(word)}</dt><dd>{html.escape(meaning)}</dd>"
+        yield "</dl></details>"
+
+
+def _steps(steps: Sequence[Step]) -> Iterator[str]:
+    if steps:
+        yield "<h2>What to do next</h2><ul>"
+        for command, about, page in steps:
+            more = f' (<a href="{html.escape(page)}">more</a>)' if page else ""
+            yield f"<li>{html.escape(about)}{more}:<br>"
+            yield f"<code>{html.escape(command)}</code></li>"
+        yield "</ul>"
 
 
 def _tiles(path: Path, heading: str) -> Iterator[str]:

@@ -145,20 +145,27 @@ TOO_FEW = "trivial: all couplings are rounded to 0, 11 levels are too few."
     ("changes", "told"),
     [
         ({}, "uses them was not measured."),
-        ({"whole_share": 0.5, "zero_layers": ["hidden_caps"]}, "not trivial"),
+        (
+            {"whole_share": 0.5, "zero_layers": ["hidden_caps"]},
+            "say more than their class: ",
+        ),
         ({"nonuniform_share": 0.001}, "there is hardly any routing"),
         ({"t_score": 0.001}, "there is hardly any routing"),
         ({"whole_share": 0.51}, "51.0 % of the samples couple every child"),
         ({"zero_layers": ["class_caps"]}, TOO_FEW),
         # A T-score of children with a vote counts.
-        ({"t_score": 0.005, "t_score_voting": 0.3}, "not trivial"),
+        (
+            {"t_score": 0.005, "t_score_voting": 0.3},
+            "say more than their class: ",
+        ),
         ({"t_score": 0.5, "t_score_voting": 0.005}, "hardly any routing"),
     ],
 )
 def test_trees_are_trivial_for_a_reason_that_is_told(changes, told):
     report = report_of(**changes)
     assert told in report.verdict and report.empty is None
-    assert report.trivial == ("not " not in told)
+    assert report.trivial == ("trees are trivial" in report.verdict)
+    assert report.trivial != ("say more" in told or "measured" in told)
     # Whether what says nothing is used need not be measured.
     assert ("was not measured" in report.verdict) != report.trivial
 
@@ -176,7 +183,7 @@ def test_wrong_input_is_an_error(model, images):
         (lambda: rem.evaluate(model, (images, labels + 4)), r"in \[0, 3\]"),
         (lambda: rem.evaluate(model, []), "The data set has no samples"),
         (lambda: rem.evaluate(unbuilt, data), "must be a functional model, or"),
-        (lambda: rem.encoder(pair), "of several inputs must be made of a"),
+        (lambda: rem.classifier(pair), "of several inputs must be made of a"),
         (lambda: rem.evaluate(data, model), "must be a Keras model; data"),
         (lambda: rem.trees(data, model), "must be a Keras model; data"),
         (lambda: rem.evaluate(unrouted, data), "has no routed capsule layer"),

@@ -70,13 +70,13 @@ def test_encoder_and_couplings_share_the_network(name, built):
     model = built(name)
     images = images_of(model, 7)
     expected = named_outputs(model, images)["lengths"]
-    encoder = rem.encoder(model)
-    assert encoder.name == model.name
-    assert len(encoder.inputs) == len(encoder.outputs) == 1
-    assert "reconstruction" not in [layer.name for layer in encoder.layers]
-    ours = {id(weight) for weight in encoder.weights}
+    classifier = rem.classifier(model)
+    assert classifier.name == model.name
+    assert len(classifier.inputs) == len(classifier.outputs) == 1
+    assert "reconstruction" not in [layer.name for layer in classifier.layers]
+    ours = {id(weight) for weight in classifier.weights}
     assert ours <= {id(weight) for weight in model.weights}
-    np.testing.assert_allclose(encoder(images), expected, atol=1e-5)
+    np.testing.assert_allclose(classifier(images), expected, atol=1e-5)
     shown = rem.capsule_outputs(model)(images)
     np.testing.assert_allclose(shown["lengths"], expected, atol=1e-5)
     layer = model.get_layer("class_caps")
@@ -160,4 +160,4 @@ def test_several_inputs_or_outputs_need_their_names():
         (keras.Model(first, {"a": one, "b": Length()(one)}), "lengths"),
     ):
         with pytest.raises(ValueError, match=f"must call one '{name}'. Receiv"):
-            rem.encoder(model)
+            rem.classifier(model)

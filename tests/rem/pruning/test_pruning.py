@@ -262,7 +262,7 @@ def test_pruned_weights_are_pruned_once_more_and_it_is_said(
 
 USES = {
     "sparsity": rem.sparsity,
-    "encoder": rem.encoder,
+    "classifier": rem.classifier,
     "compact": rem.compact,
     "quantize_couplings": lambda model: rem.quantize_couplings(model, 11),
     "capsule_outputs": rem.capsule_outputs,

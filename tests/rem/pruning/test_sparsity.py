@@ -52,9 +52,11 @@ def test_denominators_are_those_of_the_published_network():
     assert expected["targets"] < expected["paper"] < expected["all"]
     for scope, count in expected.items():
         assert share(model, kernel, scope) == pytest.approx(count)
-    encoder = rem.encoder(model)
+    classifier = rem.classifier(model)
     for scope in ("paper", "all"):
-        assert share(encoder, kernel, scope) == pytest.approx(expected["paper"])
+        assert share(classifier, kernel, scope) == pytest.approx(
+            expected["paper"]
+        )
 
 
 @pytest.mark.parametrize(
@@ -82,14 +84,14 @@ def test_zeros_outside_of_a_scope_do_not_count():
     bias = model.get_layer("conv").bias
     bias.assign(np.zeros(bias.shape))
     assert rem.sparsity(model) == 0.0
-    encoder = rem.encoder(model)
-    expected = size([bias]) / encoder.count_params()
+    classifier = rem.classifier(model)
+    expected = size([bias]) / classifier.count_params()
     assert rem.sparsity(model, scope="paper") == pytest.approx(expected)
     for weight in model.get_layer("reconstruction").weights:
         weight.assign(np.zeros(weight.shape))
     assert rem.sparsity(model, scope="paper") == pytest.approx(expected)
     assert rem.sparsity(model, scope="all") > expected
-    assert rem.sparsity(encoder, scope="all") == pytest.approx(expected)
+    assert rem.sparsity(classifier, scope="all") == pytest.approx(expected)
     report = rem.evaluate(model, (np.zeros((4, 8, 8, 1)), np.zeros(4, int)))
     found = [report.sparsity, report.sparsity_paper]
     assert found == pytest.approx([0.0, expected])

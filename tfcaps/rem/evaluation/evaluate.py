@@ -14,7 +14,7 @@ from tfcaps.finite import check_weights
 from tfcaps.graphs import (
     check_called_once,
     check_unquantized,
-    encoder,
+    classifier,
     keep_pruned,
     routed_layers,
     routing_of,
@@ -77,7 +77,7 @@ class Report(Result):
         zero_layers: Names of layers whose couplings all were rounded to 0.
         sparsity, sparsity_paper: `tfcaps.rem.sparsity` of two scopes.
         nonzero_parameters, total_parameters: Numbers of parameters.
-        majority_share: Accuracy of always naming the most frequent class.
+        majority_share: Accuracy of always answering the most frequent class.
         dictionary: The parse trees of each predicted class.
         type_dictionary: Their keys of types, see `Trees.type_codes`. It is
             `None` where children have no positions, and so are the next three.
@@ -318,7 +318,7 @@ class Evaluator:
     ):
         routed_layers(model)  # their absence is the clearer error
         check_unquantized(model)
-        self.model = encoder(model)
+        self.model = classifier(model)
         layers = routed_layers(self.model)
         check_called_once(self.model, layers[-1])
         self.mode = check_mode(mode)

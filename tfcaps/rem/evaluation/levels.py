@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfcaps.graphs import encoder, routed_layers
+from tfcaps.graphs import classifier, routed_layers
 from tfcaps.rem.evaluation.evaluate import Evaluator
 from tfcaps.rem.parse.couplings import Levels, layer_levels
 
@@ -97,7 +97,7 @@ def lowest_levels(
     numbers = sorted(set(candidates))
     if not numbers:
         raise ValueError("`candidates` must have a number of levels.")
-    layers = [*layer_levels(routed_layers(encoder(model)), 2)]
+    layers = [*layer_levels(routed_layers(classifier(model)), 2)]
     chosen: list[int] = []
     for place, name in enumerate(layers):
         after = [None] * (len(layers) - place - 1)

@@ -60,12 +60,10 @@ class PartMasks:
     reach: float | None = 2.5
 
     def __getitem__(self, rows: Any) -> "PartMasks":
-        names = ("parts", "loose", "kinds", "loose_kinds")
-        values = {name: getattr(self, name) for name in names}
         some = {
             name: np.asarray(value)[rows]
-            for name, value in values.items()
-            if value is not None
+            for name in ("parts", "loose", "kinds", "loose_kinds")
+            if (value := getattr(self, name)) is not None
         }
         return dataclasses.replace(self, **some)
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from tfcaps.graphs import encoder
+from tfcaps.graphs import classifier
 from tfcaps.models.backbone import FrozenModel
 from tfcaps.rem.batches import predict
 from tfcaps.rem.evaluation import words
@@ -82,7 +82,7 @@ def with_new_weights(model: keras.Model, seed: int) -> keras.Model:
     random.seed(seed)
     try:
         return keras.models.clone_model(
-            encoder(model), clone_function=untrained
+            classifier(model), clone_function=untrained
         )
     finally:
         random.setstate(state)

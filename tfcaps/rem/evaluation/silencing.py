@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfcaps.finite import check_weights
-from tfcaps.graphs import cut, encoder, routed_layers
+from tfcaps.graphs import classifier, cut, routed_layers
 from tfcaps.layers import Length
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
 from tfcaps.rem.parse.trees import Trees, connected_calls
@@ -28,7 +28,7 @@ class Silencer:
 
     def __init__(self, model: keras.Model):
         routed_layers(model)  # their absence is the clearer error
-        self.model = encoder(model)
+        self.model = classifier(model)
         check_weights(self.model.weights)
         call = connected_calls(self.model)[1][-1]
         self._below, above = cut(self.model, call.layer)

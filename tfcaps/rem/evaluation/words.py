@@ -15,8 +15,8 @@ _IN_PLACE = {"zero": "", "mean": " (its children at their mean poses)"}
 _CHANGES = {
     "answer_changes": ("change their answer", "keep their answer"),
     "necessity": (
-        "change their answer or halve their class",
-        "keep both their answer and half the length of their class",
+        "change their answer or are shorter",
+        "neither change their answer nor are shorter",
     ),
 }
 _FILLS = {"blur": "blurred", "grey": "grey", "other": "of another image"}
@@ -32,10 +32,10 @@ def report_verdict(report: Any) -> str:
     """
     if report.learnt is False:
         return (
-            f"{report.accuracy_quantized:.1%} of the samples are right, and "
-            "always naming the most frequent class would be right for "
-            f"{report.majority_share:.1%}: the network has learnt nothing, "
-            "and its trees mean nothing."
+            f"The accuracy is {percent(report.accuracy_quantized)}, and that "
+            "of always answering the most frequent class "
+            f"{percent(report.majority_share)}: the network has learnt "
+            "nothing, and its trees mean nothing."
         )
     used, reason = report.faithfulness, report.trivial_reason
     routed = (
@@ -53,18 +53,18 @@ def report_verdict(report: Any) -> str:
         "uniform": f"{routed}, so that there is hardly any routing {nothing}",
         "whole": f"{whole}, so that they repeat the class {nothing}",
     }
-    sentences = [f"The trees are not trivial: {routed}; {whole}."]
+    sentences = [f"The trees say more than their class: {routed}; {whole}."]
     if reason:
         sentences = [f"The trees are trivial: {why[reason]}."]
-    if used is not None and reason and used.empty is False:
+    if used is None and not reason:
+        sentences.append("Whether the network uses them was not measured.")
+    elif used is not None and (used.empty or not reason):
+        sentences.append(used.verdict)
+    elif used is not None:
         sentences.append(
             "To silence such trees tells nothing of the routing: "
             f"{without_trees(used)}."
         )
-    elif used is not None:
-        sentences.append(used.verdict)
-    elif not reason:
-        sentences.append("Whether the network uses them was not measured.")
     others = [*(used.further if used else ()), report.named_parts]
     sentences += [one.verdict for one in others if one is not None]
     return " ".join(sentences)
@@ -166,8 +166,8 @@ def faithfulness_verdict(used: Any) -> str:
     if used.is_redundant:
         return (
             f"The trees are not needed: {same}; the class of "
-            f"{percent(used.shorter[name])} is less than half as long, but "
-            "what is left is enough for the same answer."
+            f"{percent(used.shorter[name])} gets shorter, but what is left is "
+            "enough for the same answer."
         )
     return f"The trees are empty: {same}."
 
@@ -182,7 +182,7 @@ def faithfulness_rows(used: Any) -> list[Row]:
     by_chance = f", by chance {percent(used.answer_changes_chance)}"
     for title, measure, controls, more in (
         ("answer changes", "answer_changes", None, by_chance),
-        ("less than half as long", "shorter", None, ""),
+        ("shorter", "shorter", None, ""),
         ("sufficiency", "sufficiency", sufficient, ""),
     ):
         for name, share in getattr(used, measure).items():

@@ -12,10 +12,10 @@ from tfcaps.graphs import (
     TO_TRAIN_ON,
     check_called_once,
     check_kind,
+    classifier,
     clone_with_call,
     copied,
     cut,
-    encoder,
     functional,
     is_routed,
     keep_pruned,
@@ -125,8 +125,7 @@ def capsule_outputs(
 
     Args:
         model: A functional or sequential model from images to class lengths
-            `[b, j]`, or to class poses `[b, j, d]`; see `encoder` for models of
-            several inputs and outputs.
+            `[b, j]`, or to class poses `[b, j, d]`, see `classifier`.
         couplings: Bool. Show couplings too. Defaults to `True`.
 
     Returns:
@@ -136,7 +135,7 @@ def capsule_outputs(
     Raises:
         ValueError: If the model has no routed layer.
     """
-    copy, shown = _with_last_shown(encoder(model), couplings=couplings)
+    copy, shown = _with_last_shown(classifier(model), couplings=couplings)
     return keras.Model(copy.input, shown_outputs(copy, shown))
 
 

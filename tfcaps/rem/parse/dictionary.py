@@ -14,6 +14,10 @@ from tfcaps.files import write_atomically
 from tfcaps.ops import check_positive
 
 _MAX_CODE = 255
+_PER_CLASS = (
+    *("num_samples", "num_keys", "entropy_bits", "ceiling_bits"),
+    "normalized_entropy",
+)
 # What numpy raises for files that are no `.npz`, cut short or damaged.
 _UNREADABLE = (
     *(BadZipFile, EOFError, KeyError, OSError, TypeError, ValueError),
@@ -36,6 +40,9 @@ class CouplingDictionary:
     Args:
         num_classes: Int, at least 1.
 
+    Attributes:
+        key_length: Codes in a key, one for each child; 0 before the first.
+
     Example:
 
     >>> trees = CouplingDictionary(num_classes=2)
@@ -50,7 +57,7 @@ class CouplingDictionary:
     def __init__(self, num_classes: int):
         check_positive(num_classes=num_classes)
         self.num_classes = num_classes
-        self._key_length: int | None = None
+        self.key_length = 0
         self._counters: list[Counter[bytes]] = [
             Counter() for _ in range(num_classes)
         ]
@@ -67,14 +74,9 @@ class CouplingDictionary:
                 is then unchanged.
         """
         keys, classes = self._checked(codes, predicted)
-        self._key_length = keys.shape[1]
+        self.key_length = keys.shape[1]
         for key, j in zip(keys, classes.tolist(), strict=True):
             self._counters[j][key.tobytes()] += 1
-
-    @property
-    def key_length(self) -> int:
-        """Codes in a key, one for each child; 0 before the first sample."""
-        return self._key_length or 0
 
     @property
     def num_samples(self) -> NDArray[np.int64]:
@@ -112,22 +114,13 @@ class CouplingDictionary:
         them have no sample, which count with an entropy of 0, and `per_class`
         has a list for each measure.
         """
-        per_class = {
-            "num_samples": self.num_samples,
-            "num_keys": self.num_keys,
-            "entropy_bits": self.entropy_bits,
-            "ceiling_bits": self.ceiling_bits,
-            "normalized_entropy": self.normalized_entropy,
-        }
-        samples, keys, bits, *_ = per_class.values()
+        per_class = {name: getattr(self, name) for name in _PER_CLASS}
         return {
-            "num_samples": int(np.sum(samples)),
-            "empty_classes": int(np.sum(samples == 0)),
-            "entropy_bits": float(np.mean(bits)),
-            "ceiling_bits": float(np.mean(self.ceiling_bits)),
-            "normalized_entropy": float(np.mean(self.normalized_entropy)),
-            "mean_keys": float(np.mean(keys)),
-            "median_keys": float(np.median(keys)),
+            "num_samples": int(np.sum(self.num_samples)),
+            "empty_classes": int(np.sum(self.num_samples == 0)),
+            **{n: float(np.mean(per_class[n])) for n in _PER_CLASS[2:]},
+            "mean_keys": float(np.mean(self.num_keys)),
+            "median_keys": float(np.median(self.num_keys)),
             "per_class": {k: v.tolist() for k, v in per_class.items()},
         }
 
@@ -187,7 +180,7 @@ class CouplingDictionary:
                 f"`CouplingDictionary.save`: {error}"
             ) from error
         if len(keys):
-            loaded._key_length = keys.shape[1]
+            loaded.key_length = keys.shape[1]
         for key, j, count in zip(
             keys, classes.tolist(), counts.tolist(), strict=True
         ):
@@ -227,9 +220,9 @@ class CouplingDictionary:
                     f"`{name}` must be in [0, {most}]. Received: "
                     f"{values.min()} to {values.max()}."
                 )
-        if self._key_length not in (None, keys.shape[1]):
+        if self.key_length not in (0, keys.shape[1]):
             raise ValueError(
-                f"Keys in this dictionary have {self._key_length} codes. "
+                f"Keys in this dictionary have {self.key_length} codes. "
                 f"Received: {keys.shape[1]} codes."
             )
         return np.ascontiguousarray(keys, np.uint8), classes

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tfcaps.graphs import (
     calls_of,
     children_grid,
-    encoder,
+    classifier,
     functional,
     last_routed_layer,
 )
@@ -128,7 +128,7 @@ def receptive_fields(model: keras.Model) -> ReceptiveFields:
         - Araujo, Norris, Sim, 2019, "Computing receptive fields of
           convolutional neural networks", Distill
     """
-    model = encoder(model)
+    model = classifier(model)
     arranged = children_grid(model)
     shape = tuple(model.inputs[0].shape[1:])
     if len(shape) != 3 or None in shape:

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from tfcaps.finite import check_weights
 from tfcaps.graphs import (
     check_called_once,
+    classifier,
     clone_with_call,
-    encoder,
     last_routed_layer,
     makes_classes,
     routing_of,
@@ -280,7 +280,7 @@ def trees(
 
     Args:
         model: A functional or sequential model whose last routed layer makes
-            the classes, from images to class lengths or poses, see `encoder`.
+            the classes, from images to lengths or poses, see `classifier`.
         images: Its input `[n, ...]`; or what `evaluate` takes, `(images,
             labels)` or an iterable of such batches, whose labels are not looked
             at.
@@ -310,7 +310,7 @@ def trees(
     check_mode(mode)
     if levels is not None:
         model = quantize_couplings(model, levels, mode=mode)
-    model = encoder(model)
+    model = classifier(model)
     network = TreeNetwork(model, mode)
     check_weights(model.weights)  # a ReLU may make zeros of what is no number
     batches, _ = labelled_batches(images, batch_size, model, need_labels=False)
@@ -350,8 +350,8 @@ class _Call(NamedTuple):
 class TreeNetwork:
     """A network from its inputs to all that their trees are made of.
 
-    It is made of what `encoder` returns, or the upper part of it. `mode` counts
-    where the routing does not round.
+    It is made of what `classifier` returns, or the upper part of it. `mode`
+    counts where the routing does not round.
 
     Attributes:
         model: The network from the same inputs to what trees are made of.

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from tfcaps.graphs import encoder
+from tfcaps.graphs import classifier
 from tfcaps.labels import class_of_each
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches
 from tfcaps.rem.pruning.masks import magnitude_threshold, prunable_weights
@@ -74,14 +74,14 @@ def prune_iteratively(
                 f"`{name}` must be {wanted}. Received: {name}={value}."
             )
     pruning = _LossGuarded(prunable_weights(model))
-    network = encoder(model)
+    network = classifier(model)
     batches, _ = labelled_batches(validation_data, _BATCH_SIZE, network)
     data = [(x, np.asarray(y)) for x, y in batches if len(x)]
     if not data:
         raise ValueError(NO_SAMPLES)
     for _, labels in data:  # a mistake is answered before training
         class_of_each(labels, network.output.shape[1])
-    pruning.encoder, pruning.data = network, data
+    pruning.classifier, pruning.data = network, data
     pruning.tolerance, pruning.max_searches = tolerance, max_searches
     pruning.min_accuracy, pruning.max_sparsity = min_accuracy, max_sparsity
     return begin(model, pruning)
@@ -90,7 +90,7 @@ def prune_iteratively(
 class _LossGuarded(Pruning):
     """Prunes what the validation loss does not need, see above."""
 
-    encoder: keras.Model
+    classifier: keras.Model
     data: Sequence[tuple[Any, Any]]
     tolerance: float
     max_searches: int | None
@@ -133,7 +133,7 @@ class _LossGuarded(Pruning):
         loss = _loss_of_lengths(model)
         total, count, right = 0.0, 0, 0
         for images, labels in self.data:
-            lengths = self.encoder.predict_on_batch(images)
+            lengths = self.classifier.predict_on_batch(images)
             value = ops.convert_to_numpy(ops.mean(loss(labels, lengths)))
             total += float(value) * len(labels)
             count += len(labels)

@@ -134,7 +134,7 @@ def sparsity(model: keras.Model, *, scope: str = "targets") -> float:
             all parameters of the layers that have such a weight, biases too but
             neither normalisation nor decoder, as the REM paper does, and
             `"all"` every parameter of the model, a decoder's too (see
-            `encoder`). Defaults to `"targets"`.
+            `classifier`). Defaults to `"targets"`.
 
     Returns:
         Float in [0, 1].

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
-from tfcaps.graphs import functional, of_same_kind
+from tfcaps.graphs import check_model, functional, of_same_kind
 from tfcaps.ops import Tensor
 from tfcaps.rem.batches import batches_of
 from tfcaps.rem.pruning.masks import prunable_weights, saliency_masks
@@ -41,6 +41,7 @@ def prune_single_shot(
     References:
         - Lee, Ajanthan, Torr, 2019, https://arxiv.org/abs/1810.02340
     """
+    check_model(model)
     if not 0.0 <= sparsity < 1.0:
         raise ValueError(
             f"`sparsity` must be in [0, 1). Received: sparsity={sparsity}."

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from tfcaps.graphs import check_unquantized, encoder
+from tfcaps.graphs import check_unquantized, classifier
 from tfcaps.layers.units import Ids, Mask, Slice
 from tfcaps.rem.compaction.rules import any_at
 from tfcaps.rem.compaction.units import UnitCall, Units
@@ -74,7 +74,7 @@ class UnitGroups:
     """
 
     def __init__(self, model: keras.Model):
-        units = Units(encoder(model), frozen_stay=True)
+        units = Units(classifier(model), frozen_stay=True)
         chosen = ~units.pinned
         # Of each unit, -1 for those that stay.
         groups = np.where(chosen, np.cumsum(chosen) - 1, -1)[units.groups]
