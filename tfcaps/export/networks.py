@@ -20,6 +20,7 @@ from tfcaps.graphs import clone_with_call, functional, inner_model
 from tfcaps.models.backbone import FrozenModel
 from tfcaps.ops import longest
 from tfcaps.rem import capsule_outputs, explanation
+from tfcaps.rem.batches import predict
 from tfcaps.routing.loop import unrolled
 
 _ALL = ("lengths", "poses", "classes", "couplings", "saliency")
@@ -39,9 +40,9 @@ def answers(shown: keras.Model, images: Any, pixels: Pixels) -> Arrays:
     """
     if pixels.divisor > 1:
         images = images / np.float32(pixels.divisor)
-    outputs = shown(images.astype(shown.inputs[0].dtype), training=False)
+    outputs = predict(shown, images.astype(shown.inputs[0].dtype))
     return {
-        name: ops.convert_to_numpy(outputs[name]).astype(_type_of(name))
+        name: outputs[name].astype(_type_of(name))
         for name in _ALL
         if name in outputs
     }

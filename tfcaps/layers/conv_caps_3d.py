@@ -155,7 +155,8 @@ class ConvCaps3D(Configured, keras.layers.Layer):
         routed = execution.route(
             self._routing_of(rows * columns),
             Votes,
-            (votes,),
+            votes,
+            (),
             self._weights(rows * columns),
             types * parents * self.dim,
             return_couplings,

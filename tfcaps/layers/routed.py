@@ -115,7 +115,8 @@ class RoutedCaps(Configured, keras.layers.Layer):
         routed = execution.route(
             self.routing,
             self._votes,
-            (inputs, transformation),
+            inputs,
+            (transformation,),
             {"activations": self._arranged(activations), **weights},
             self._num_votes(inputs.shape),
             return_couplings,

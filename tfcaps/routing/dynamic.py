@@ -70,6 +70,7 @@ class DynamicRouting(Routing):
     """
 
     vote_free = True
+    replays = True
     ignores_silent = True
     own_kinds = {
         "leaky": one_of(False, True),

@@ -87,6 +87,7 @@ class EMRouting(Routing):
     """
 
     explicit_activations = True
+    replays = True
     own_kinds = {
         "inverse_temperature": ABOVE_0,
         "epsilon": ABOVE_0,
@@ -102,11 +103,6 @@ class EMRouting(Routing):
     def absent(self) -> float:
         """The `beta_a` of a parent that takes no part in the routing."""
         return -_ABSENT if self.variant == "paper" else _ABSENT
-
-    @property
-    def differentiates_loop(self) -> bool:
-        # Its votes are held anyway, and two iterations make no loop.
-        return self.gradient == "full" and self.iterations > 2
 
     @property
     def vote_passes(self) -> int:

@@ -1,7 +1,8 @@
 """Decides how votes are routed: held or factored, with XLA or without."""
 
 import functools
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -9,7 +10,8 @@ import keras
 from keras import ops
 
 from tfcaps.ops import Tensor
-from tfcaps.routing.factored_votes import Block
+from tfcaps.routing.factored_votes import Block, FactoredVotes
+from tfcaps.routing.loop import unrolled
 from tfcaps.routing.routing import Routed, Routing
 from tfcaps.routing.votes import Votes
 
@@ -18,54 +20,123 @@ from tfcaps.routing.votes import Votes
 MANY_VOTES = 2**17
 # Above so many votes of a sample they stay factored in eager calls too.
 _TOO_MANY_VOTES = 2**20
+# Parts of a batch: so many cores are busy, and the votes of a part near them.
+_PARTS = 8
 
 
 def route(
     routing: Routing,
     votes: Callable[..., Votes],
-    tensors: tuple[Tensor, ...],
+    inputs: Tensor,
+    maps: tuple[Tensor, ...],
     weights: dict[str, Tensor],
     num_votes: int,
     return_couplings: bool,
 ) -> Routed:
     """Makes votes and routes them, compiled by XLA where that pays.
 
+    XLA multiplies such matrices on one core of a CPU. So each part of a batch
+    is computed alone, from its votes to its parents, and parts side by side.
+
     Args:
         routing: The routing.
-        votes: Makes the votes of `tensors`, without variables.
-        tensors: What the votes are made of.
-        weights: All that the routing takes besides the votes, by name.
+        votes: Makes the votes of `inputs` and `maps`, without variables.
+        inputs: Child poses, or votes. Their first axis is the batch.
+        maps: What the votes of all samples share.
+        weights: All that the routing takes besides the votes, by name. Of these
+            the `activations` are of each sample.
         num_votes: Int. How many numbers the votes of one sample are.
         return_couplings: Bool. Whether the couplings are wanted. If not, they
             carry no gradient, which spares XLA the way back through them.
     """
-    if not routing.vote_free:
-        # Votes are made apart from a loop, and kept for the backward pass: XLA
-        # would turn them while it computes their gradient, which takes longer
-        # than one after the other. A layer of EM-CapsNet takes 0.6 of the time.
-        forms: list[Votes] = []
+    form, through_loop = votes(inputs, *maps), routing.differentiates_loop
+    if not compiles(num_votes):
+        return routing(form, **weights)
+    # The graph leaves the form's operations out: each part makes its own votes.
+    is_factored = isinstance(form, FactoredVotes)
+    if through_loop and (is_factored or not routing.replays):
+        # XLA would compute all iterations twice. TensorFlow keeps of each what
+        # its gradient needs, which is little beside the votes.
+        return routing(form, **weights)
 
-        def make(*tensors: Tensor) -> Tensor:
-            forms.append(votes(*tensors))
-            return forms[-1].tensor
-
-        tensors = (call(make, tensors, num_votes, differentiates_loop=False),)
-        votes = forms[-1].of
-
-    def run(tensors: tuple[Tensor, ...], weights: Any) -> tuple[Tensor, ...]:
-        routed = routing(votes(*tensors), **weights)
+    def outputs(routed: Routed) -> tuple[Tensor, ...]:
         if return_couplings:
             return tuple(routed)
         couplings = ops.stop_gradient(routed.couplings)
         return tuple(routed._replace(couplings=couplings))
 
-    loop = routing.differentiates_loop
-    if routing.vote_free and loop:
-        # XLA would compute all iterations twice. TensorFlow keeps of each what
-        # its gradient needs, which is little beside the votes: a step of
-        # γ-CapsNet takes 0.7 of the time so, and no more memory.
-        return Routed(*run(tensors, weights))
-    return Routed(*call(run, (tensors, weights), num_votes, loop))
+    @compiled
+    def make(inputs: Tensor, maps: tuple[Tensor, ...]) -> Tensor:
+        return votes(inputs, *maps).tensor
+
+    @with_gradient
+    def run(
+        tensor: Tensor, weights: dict[str, Tensor], known: Sequence[Tensor] = ()
+    ) -> tuple[tuple[Tensor, ...], list[Tensor]]:
+        recorded, results = form.of(tensor).recorded(known)
+        if not routing.replays:
+            return outputs(routing(recorded, **weights)), []
+        with unrolled():
+            return outputs(routing(recorded, **weights)), results
+
+    @compiled
+    def make_and_run(
+        inputs: Tensor, maps: tuple[Tensor, ...], weights: dict[str, Tensor]
+    ) -> tuple[Tensor, ...]:
+        return outputs(routing(votes(inputs, *maps), **weights))
+
+    whole = {"inputs": inputs}
+    if "activations" in weights:
+        whole["activations"] = weights["activations"]
+    parts = []
+    for part in _parts(whole):
+        poses = part.pop("inputs")
+        if routing.vote_free and not through_loop:
+            parts.append(make_and_run(poses, maps, {**weights, **part}))
+        else:
+            # Votes are made apart, and kept for the backward pass: XLA would
+            # turn them while it computes their gradient, which takes longer
+            # than one after the other. A layer of EM-CapsNet takes 0.6 of the
+            # time.
+            parts.append(run(make(poses, maps), {**weights, **part}))
+    if not parts[1:]:
+        return Routed(*parts[0])
+    return Routed(*map(ops.concatenate, zip(*parts, strict=True)))
+
+
+def compiles(num_votes: int) -> bool:
+    """Returns True if XLA shall compile the routing of so many votes a sample.
+
+    It pays for many votes on TensorFlow, in the steps of Keras' `fit`,
+    `evaluate` and `predict`. An exported signature must run without XLA, and is
+    traced elsewhere. On JAX Keras compiles the whole step.
+    """
+    on_tensorflow = keras.backend.backend() == "tensorflow"
+    return num_votes >= MANY_VOTES and on_tensorflow and in_step()
+
+
+def _parts(tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+    """Splits the samples of tensors, which TensorFlow routes side by side.
+
+    The first axis of a tensor has as many rows for each sample of `inputs`.
+    """
+    import tensorflow as tf
+
+    batch = tensors["inputs"].shape[0]
+    number = min(_PARTS, batch or _PARTS)
+    if tf.config.list_physical_devices("GPU"):
+        number = 1
+    if batch is None:
+        batch = tf.maximum(tf.shape(tensors["inputs"])[0], 1)
+    rows = {name: ops.shape(x)[0] // batch for name, x in tensors.items()}
+    ends = [batch * k // number for k in range(number + 1)]
+    return [
+        {
+            name: x[i * rows[name] : j * rows[name]]
+            for name, x in tensors.items()
+        }
+        for i, j in itertools.pairwise(ends)
+    ]
 
 
 def stay_factored(routing: Routing, blocks: list[Block], votes: int) -> bool:
@@ -92,59 +163,66 @@ def stay_factored(routing: Routing, blocks: list[Block], votes: int) -> bool:
     return fewest <= dim and votes >= many
 
 
-def call(
-    function: Callable[..., Any],
-    arguments: tuple[Any, ...],
-    votes: int,
-    differentiates_loop: bool,
-) -> Any:
-    """Returns `function(*arguments)`, compiled by XLA where that pays.
-
-    It pays for many votes on TensorFlow, in the steps of Keras' `fit`,
-    `evaluate` and `predict`. An exported signature must run without XLA, and is
-    traced elsewhere. On JAX Keras compiles the whole step.
-
-    Args:
-        function: From nested structures of tensors to another, no variables.
-        arguments: The structures.
-        votes: Int. How many numbers the votes of one sample are.
-        differentiates_loop: Bool. Whether gradients go through a loop, which
-            XLA must then see together with its gradient: the forward pass is
-            repeated in the backward pass, and keeps nothing in between.
-    """
-    on_tensorflow = keras.backend.backend() == "tensorflow"
-    if votes < MANY_VOTES or not (on_tensorflow and in_step()):
-        return function(*arguments)
-
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the function of tensors, no variables, compiled by XLA."""
     import tensorflow as tf
 
-    # Variables are read outside, and gradients returned tensor by tensor.
-    flatten: Callable[[Any], list[Any]] = keras.tree.flatten
-    tensors = [tf.convert_to_tensor(leaf) for leaf in flatten(arguments)]
-    jit = functools.partial(tf.function, jit_compile=True, autograph=False)
+    jit = tf.function(function, jit_compile=True, autograph=False)
+    # Variables are read outside.
+    return lambda *arguments: jit(*_tensors(arguments))
 
-    def forward(*tensors: Tensor) -> Any:
-        return function(*keras.tree.pack_sequence_as(arguments, tensors))
 
-    if not differentiates_loop:
-        return jit(forward)(*tensors)
+def with_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the function, compiled by XLA as its gradient is.
 
-    def backward(tensors: list[Tensor], upstream: list[Tensor]) -> Any:
+    Nothing is kept in between but what the function says. That of TensorFlow's
+    own gradient XLA would copy, votes once for each use; and it needs the whole
+    of a loop to compute the gradient.
+
+    Args:
+        function: From tensors, no variables, to its outputs, and to a list of
+            tensors. The backward pass gives these as the last argument.
+    """
+    import tensorflow as tf
+
+    forward, flatten = compiled(function), keras.tree.flatten
+
+    def backward(arguments: Any, known: Any, upstream: list[Tensor]) -> Any:
         with tf.GradientTape() as tape:
-            tape.watch(tensors)
-            outputs = flatten(forward(*tensors))
+            tape.watch(arguments)
+            outputs, _ = function(*arguments, known)
         return tape.gradient(
-            outputs, tensors, upstream, unconnected_gradients="zero"
+            flatten(outputs),
+            arguments,
+            upstream,
+            unconnected_gradients="zero",
         )
 
-    @tf.custom_gradient
-    def differentiable(*tensors: Tensor) -> Any:
-        def gradient(*upstream: Tensor) -> Any:
-            return jit(backward)(list(tensors), list(upstream))
+    backward = compiled(backward)
 
-        return jit(forward)(*tensors), gradient
+    def call(*arguments: Any) -> Any:
+        arguments = _tensors(arguments)
 
-    return differentiable(*tensors)
+        @tf.custom_gradient
+        def differentiable(*tensors: Tensor) -> Any:
+            inside = keras.tree.pack_sequence_as(arguments, [*tensors])
+            outputs, known = forward(*inside)
+
+            def gradient(*upstream: Tensor) -> Any:
+                return flatten(backward(inside, known, [*upstream]))
+
+            return outputs, gradient
+
+        return differentiable(*flatten(arguments))
+
+    return call
+
+
+def _tensors(arguments: Any) -> Any:
+    """Returns nested arguments whose leaves are tensors."""
+    import tensorflow as tf
+
+    return keras.tree.map_structure(tf.convert_to_tensor, arguments)
 
 
 def in_step() -> bool:

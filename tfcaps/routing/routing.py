@@ -118,6 +118,10 @@ class Routing(abc.ABC):
     # give `FactoredVotes`, which are never held in memory.
     vote_free = False
 
+    # Whether votes are contracted in no loops but those of `repeat`: what they
+    # were contracted to can then be kept for the backward pass.
+    replays = False
+
     # Whether a layer that is called in training with labels moves the weight
     # `coefficients` by a method `step`, see `RegularizedRouting.step`.
     learns_from_labels = False

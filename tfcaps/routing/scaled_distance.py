@@ -57,6 +57,7 @@ class ScaledDistanceRouting(Routing):
     """
 
     vote_free = True
+    replays = True
     own_kinds = {"distance_scale": one_of(*_SCALE_AXES)}
     iterations: int = 3
     distance_scale: str = "capsule"

@@ -1,6 +1,7 @@
 """Votes, accessible only through the contractions that routing needs."""
 
 import copy
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from keras import ops
@@ -20,6 +21,9 @@ class Votes:
     Raises:
         ValueError: If the tensor has not four axes.
     """
+
+    _known: Iterator[Tensor] = iter(())
+    _results: list[Tensor] | None = None
 
     def __init__(self, tensor: Tensor, parents_first: bool = False):
         tensor = as_float32(tensor)
@@ -55,17 +59,50 @@ class Votes:
         votes._by_parent = tensor
         return votes
 
+    def recorded(
+        self, known: Sequence[Tensor] = ()
+    ) -> tuple["Votes", list[Tensor]]:
+        """Returns the same votes, and the list that contractions will fill.
+
+        A backward pass gives what they filled it with as `known`: contractions
+        in the same order then have gradients, but are not computed again.
+        """
+        votes = copy.copy(self)
+        results: list[Tensor] = []
+        votes._known, votes._results = iter(known), results
+        return votes, results
+
+    def _contract(self, contraction: Callable[..., Any], *of: Tensor) -> Tensor:
+        """Returns a contraction, with the gradient that it has of its own."""
+        known = next(self._known, None)
+
+        @ops.custom_gradient
+        def contracted(*of: Tensor) -> tuple[Tensor, Any]:
+            result, backward = contraction(*of)
+
+            def gradient(*arguments: Tensor, upstream: Any = None) -> Any:
+                (slopes,) = arguments if upstream is None else (upstream,)
+                return backward(slopes)
+
+            return result if known is None else known, gradient
+
+        result = contracted(*of)
+        if self._results is not None:
+            self._results.append(result)
+        return result
+
     def sum(self) -> Tensor:
         """Returns the sum `[b, j, d]` over all children."""
         return ops.sum(self._by_parent, axis=2)
 
     def weighted_sum(self, couplings: Tensor) -> Tensor:
         """Contracts couplings `[b, i, j]` over children to `[b, j, d]`."""
-        return _weighted_sum(_by_parent(couplings), self._by_parent)
+        couplings = _by_parent(couplings)
+        return self._contract(_weighted_sum, couplings, self._by_parent)
 
     def agreement(self, poses: Tensor) -> Tensor:
         """Returns the dot products `[b, i, j]` with the poses `[b, j, d]`."""
-        return _by_parent(_agreement(self._by_parent, poses))
+        return _by_parent(self._contract(_agreement, self._by_parent, poses))
 
     def lengths(self) -> Tensor:
         """Returns the length `[b, i, j]` of each vote."""
@@ -81,11 +118,13 @@ class Votes:
 
     def weighted_squares(self, couplings: Tensor, poses: Tensor) -> Tensor:
         """Contracts `(û_ijd - v_jd)^2` with couplings `[b, i, j]` over i."""
-        return _weighted_squares(_by_parent(couplings), self._by_parent, poses)
+        tensors = _by_parent(couplings), self._by_parent, poses
+        return self._contract(_weighted_squares, *tensors)
 
     def squared_distances(self, poses: Tensor, scales: Tensor) -> Tensor:
         """Contracts `(û_ijd - v_jd)^2` with scales `[b, j, d]` over d."""
-        return _by_parent(_squared_distances(self._by_parent, poses, scales))
+        tensors = self._by_parent, poses, scales
+        return _by_parent(self._contract(_squared_distances, *tensors))
 
     def scale(self, factors: Tensor) -> "Votes":
         """Returns the votes multiplied by factors `[b, i, j]`."""
@@ -119,19 +158,15 @@ def _by_parent(tensor: Tensor) -> Tensor:
 # at times, when several operations run at once.
 
 
-@ops.custom_gradient
 def _weighted_sum(weights: Tensor, votes: Tensor) -> tuple[Tensor, Any]:
-    def gradient(*arguments: Tensor, upstream: Any = None) -> Any:
-        (sums,) = arguments if upstream is None else (upstream,)
+    def gradient(sums: Tensor) -> Any:
         return _products(votes, sums), _outer(weights, sums)
 
     return _sums(weights, votes), gradient
 
 
-@ops.custom_gradient
 def _agreement(votes: Tensor, poses: Tensor) -> tuple[Tensor, Any]:
-    def gradient(*arguments: Tensor, upstream: Any = None) -> Any:
-        (products,) = arguments if upstream is None else (upstream,)
+    def gradient(products: Tensor) -> Any:
         return _outer(products, poses), _sums(products, votes)
 
     return _products(votes, poses), gradient
@@ -143,32 +178,28 @@ def _agreement(votes: Tensor, poses: Tensor) -> tuple[Tensor, Any]:
 # rounding of the votes, which EM divides by the variance.
 
 
-@ops.custom_gradient
 def _weighted_squares(
     weights: Tensor, votes: Tensor, poses: Tensor
 ) -> tuple[Tensor, Any]:
-    def gradient(*arguments: Tensor, upstream: Any = None) -> Any:
-        (sums,) = arguments if upstream is None else (upstream,)
+    def gradient(sums: Tensor) -> Any:
         deviations = _deviations(votes, poses)
         to_poses = -2.0 * sums * _sums(weights, deviations)
         to_votes = 2.0 * deviations * _outer(weights, sums)
-        return _products(ops.square(deviations), sums), to_votes, to_poses
+        return _scaled_squares(deviations, sums), to_votes, to_poses
 
     return _sums(weights, ops.square(_deviations(votes, poses))), gradient
 
 
-@ops.custom_gradient
 def _squared_distances(
     votes: Tensor, poses: Tensor, scales: Tensor
 ) -> tuple[Tensor, Any]:
-    def gradient(*arguments: Tensor, upstream: Any = None) -> Any:
-        (products,) = arguments if upstream is None else (upstream,)
+    def gradient(products: Tensor) -> Any:
         deviations = _deviations(votes, poses)
         to_poses = -2.0 * scales * _sums(products, deviations)
         to_votes = 2.0 * deviations * _outer(products, scales)
         return to_votes, to_poses, _sums(products, ops.square(deviations))
 
-    return _products(ops.square(_deviations(votes, poses)), scales), gradient
+    return _scaled_squares(_deviations(votes, poses), scales), gradient
 
 
 def _deviations(votes: Tensor, poses: Tensor) -> Tensor:
@@ -184,6 +215,15 @@ def _sums(weights: Tensor, votes: Tensor) -> Tensor:
 def _products(votes: Tensor, poses: Tensor) -> Tensor:
     """Returns the dot products `[b, j, i]` with the poses `[b, j, d]`."""
     return ops.squeeze(ops.matmul(votes, ops.expand_dims(poses, -1)), axis=-1)
+
+
+def _scaled_squares(deviations: Tensor, scales: Tensor) -> Tensor:
+    """Sums squares `[b, j, i, d]` times scales `[b, j, d]` to `[b, j, i]`.
+
+    A product of matrices would have the squares written to memory before it.
+    """
+    squares = ops.square(deviations) * ops.expand_dims(scales, 2)
+    return ops.sum(squares, axis=-1)
 
 
 def _outer(weights: Tensor, poses: Tensor) -> Tensor:
