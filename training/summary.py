@@ -232,35 +232,19 @@ def steps(
     Returns:
         Commands, what they do, and the guide to each.
     """
-    known = [
-        (
-            "python training/run.py --help",
-            "Change how trees are trained, as these mean nothing",
-            "train_rem",
-        ),
-        (
-            f"python training/explain.py --run {run} {picture}",
-            "Explain pictures of yours",
-            "trees",
-        ),
-        (
-            f"python export/run.py --run {run} --to served",
-            "Serve the network",
-            "serve",
-        ),
-        (
-            "python training/run.py --rem --dataset photos/",
-            "Train on pictures of yours, in a folder for each class",
-            "photos",
-        ),
-    ]
-    is_left = (warning, picture is not None, True, picture is not None)
+    export = f"python export/run.py --run {run} --to served"
+    known = [(export, "Serve the network", "serve")]
+    if picture is not None:
+        explain = f"python training/explain.py --run {run} {picture}"
+        known.insert(0, (explain, "Explain pictures of yours", "trees"))
+        folder = "Train on pictures of yours, in a folder for each class"
+        again = "python training/run.py --rem --dataset photos/"
+        known.append((again, folder, "photos"))
+    if warning:
+        why = "Change how trees are trained, as these mean nothing"
+        known.insert(0, ("python training/run.py --help", why, "train_rem"))
     guides = os.path.relpath(_ROOT / "docs" / "guides", page.parent)
-    return [
-        (command, about, f"{guides}/{guide}.md")
-        for (command, about, guide), left in zip(known, is_left, strict=True)
-        if left
-    ]
+    return [(what, about, f"{guides}/{name}.md") for what, about, name in known]
 
 
 def wrapped(paragraphs: str) -> str:

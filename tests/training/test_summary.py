@@ -307,3 +307,16 @@ def test_rem_is_not_trained_after_a_baseline_that_has_learnt_nothing(tmp_path):
     printed = " ".join(printed.split())
     assert "What to try: " in printed
     assert printed.count("the network has learnt nothing") == 2
+
+
+def test_a_report_ends_with_steps_that_have_a_guide_and_with_words(tmp_path):
+    page = tmp_path / "report.html"
+    steps = summary.steps(page, tmp_path, "a.png", warning=True)
+    assert len(steps) == 4
+    assert all((tmp_path / guide).exists() for *_, guide in steps)
+    assert [step[1] for step in summary.steps(page, tmp_path)] == [
+        "Serve the network"
+    ]
+    words = summary.words()
+    assert words["Margin"].startswith("The length of the predicted class")
+    assert len(words) > 35 and not any("**" in each for each in words.values())
