@@ -25,7 +25,7 @@ from examples import seeds
 
 # Shares that are taken away, one after the other: of the weights, and of the
 # multiply-adds of both convolutions.
-WEIGHTS = (0.7, 0.9, 0.95, 0.98, 0.99)
+WEIGHTS = (0.7, 0.95, 0.98, 0.99)
 FILTERS = (0.5, 0.8, 0.95)
 _BATCH, _TIMED = 64, 5
 # What is drawn, and how it is called.
@@ -103,14 +103,6 @@ def _networks(
     for share in WEIGHTS:
         fit(model, epochs, rem.Prune(share, begin=0.0, end=0.5))
         yield "weights", share, rem.compact(model)
-    model, order = again(), np.random.default_rng(seed)
-    for before, share in zip((0.0, *WEIGHTS), WEIGHTS, strict=False):
-        # Of those that are left so many leave that as many are left.
-        _zero_some(model, (share - before) / (1.0 - before), order)
-        rem.keep_zeros(model)
-        fit(model, epochs)
-        rem.strip_pruning(model)
-        yield "random weights", share, model
     model, trained = again(), options.epochs
     adds = rem.multiply_adds(whole)
     inner = adds.per_layer["conv1"] + adds.per_layer["conv2"]
@@ -126,6 +118,14 @@ def _networks(
         fresh: Any = constellation_capsnet(*size, filters=filters)
         fit(fresh, trained)
         yield "built small", share, without_spare_types(fresh)
+    model, order = again(), np.random.default_rng(seed)
+    for before, share in zip((0.0, *WEIGHTS), WEIGHTS, strict=False):
+        # Of those that are left so many leave that as many are left.
+        _zero_some(model, (share - before) / (1.0 - before), order)
+        rem.keep_zeros(model)
+        fit(model, epochs)
+        rem.strip_pruning(model)
+        yield "random weights", share, model
 
 
 def _zero_some(model: Any, share: float, draw: Any) -> None:
@@ -148,7 +148,7 @@ def _measures(model: Any, data: Any, tested: int) -> seeds.Row:
 
     sample = Sample(data)
     images, labels = sample.images[:], sample.labels
-    named: Any = rem.named_parts(sample.trees(model), _parts(sample.masks))
+    named: Any = rem.named_parts(sample.trees(model), sample.masks)
     report = rem.evaluate(model, (images, labels))
     used = rem.faithfulness(model, (images[:tested], labels[:tested]))
     plain = keras.Model(model.input, model.output)
@@ -172,17 +172,6 @@ def _measures(model: Any, data: Any, tested: int) -> seeds.Row:
         "types": report.type_entropy_bits,
         "changes": 100 * used.answer_changes["zero"],
     }
-
-
-def _parts(masks: Any) -> Any:
-    from tfcaps import rem
-
-    return rem.PartMasks(
-        masks.parts if masks.centres is None else masks.centres,
-        masks.loose if masks.loose_centres is None else masks.loose_centres,
-        masks.kinds,
-        masks.loose_kinds,
-    )
 
 
 def _before(folder: Path) -> list[seeds.Row]:
@@ -218,8 +207,12 @@ def draw(path: Path, rows: Sequence[seeds.Row]) -> None:
                         *(left, middles, ends), fmt=style, color=f"C{tint}",
                         label=label, ms=5, lw=1.2, capsize=2,
                     )  # fmt: skip
-            panel.set(xscale="log", ylim=(0, None))
-            panel.legend(fontsize=7)
+            top = 103 if drawn is _DRAWN else None
+            panel.set(xscale="log", ylim=(0, top))
+            panel.minorticks_off()
+            left, _, _ = _curve(lines, what, of, "accuracy")
+            panel.set_xticks(left, [f"{x:,.0f}" for x in left], rotation=30)
+            panel.legend(fontsize=7, loc="lower left")
         panels[0, column].set(title=f"{what} taken away, {control} beside")
         panels[1, column].set(xlabel=title)
         panels[0, column].invert_xaxis()

@@ -160,7 +160,9 @@ class RunFolder:
 
     def save_model(self, name: str, model: keras.Model) -> None:
         """Writes a model without its optimiser, complete or not at all."""
-        network = keras.Model(model.input, model.output, name=model.name)
+        network = model
+        if not getattr(model, "report", None):  # what its own `fit` has found
+            network = keras.Model(model.input, model.output, name=model.name)
         save_atomically(network.save, self.model_path(name))
 
     def load_model(self, name: str) -> keras.Model:

@@ -20,7 +20,7 @@ FOLDER = ROOT / "tfcaps" / "models" / "pretrained"
 DATA = Path(
     os.environ.get("TFDS_DATA_DIR", "~/tensorflow_datasets")
 ).expanduser()
-NAMES = ("fashion_mnist", "figures", "mnist")
+NAMES = ("fashion_mnist", "figures", "mnist", "mnist_strokes")
 # Images whose two longest capsules are as long may change sides elsewhere.
 _ROUNDING = 0.001
 
@@ -68,10 +68,11 @@ def test_network_is_small_float32_and_what_its_card_says(name):
 @pytest.mark.slow
 @each_name
 def test_network_is_as_good_as_its_card_says(name):
-    if name != "figures" and not (DATA / name).is_dir():
-        pytest.skip(f"{name} is not in {DATA}; TFDS_DATA_DIR names its folder")
+    source = facts_of(name)["dataset"]
+    if source != "figures" and not (DATA / source).is_dir():
+        pytest.skip(f"{source} is not in {DATA}; see TFDS_DATA_DIR")
     data_dir = str(DATA) if DATA.is_dir() else None
-    data = datasets.load(name, data_dir)
+    data = datasets.load(source, data_dir)
     assert list(data.class_names) == facts_of(name)["classes"]
     images, labels = data.test.images[:], data.test.labels
     model = load_pretrained(name)
@@ -81,7 +82,7 @@ def test_network_is_as_good_as_its_card_says(name):
 
 
 def test_what_cannot_be_loaded_is_named(copied):
-    said = r"one of \['fashion_mnist', 'figures', 'mnist'\]. Received: 'cifar'"
+    said = r"one of \['fashion_mnist', 'figures', 'mnist', 'mnist_strokes'\]"
     with pytest.raises(ValueError, match=said):
         load_pretrained("cifar")
     with pytest.raises(ValueError, match="must be one of"):

@@ -217,6 +217,7 @@ def test_a_network_that_estimates_itself_is_measured_on_its_features(tmp_path):
     assert "Form: " in said and "linear head" in said
     assert not (out / "features").exists()
     folder = RunFolder.resume(out)
+    assert folder.load_model("rem").report["plans"] > 0
     report, _ = folder.read_report("rem")
     assert report.accuracy > 0.9 and report.faithfulness.pixels.local
     # As without features.

@@ -20,12 +20,13 @@ def load_pretrained(name: str) -> keras.Model:
 
     Args:
         name: `"figures"`, figures that are made of five parts; `"mnist"`,
-            handwritten digits; or `"fashion_mnist"`, clothes.
+            handwritten digits, and `"mnist_strokes"`, the same by their
+            strokes; or `"fashion_mnist"`, clothes.
 
     Returns:
-        A `tfcaps.models.parts_capsnet`, float32 and not compiled, from images
+        A network of parts, float32 and not compiled, from images
         `[b, 32, 32, 1]` (figures) or `[b, 28, 28, 1]` in [0, 1], bright on a
-        dark ground, to the lengths `[b, 10]` of the classes, each in [0, 1).
+        dark ground, to the lengths `[b, 10]` of the classes, each in [0, 1].
 
     Raises:
         ValueError: If there is no such network, or its file was changed.

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from tfcaps.layers.old_configs import without
+from tfcaps.configs import Configured
 from tfcaps.layers.routed import child_activations
 from tfcaps.ops import (
     Tensor,
@@ -55,7 +55,7 @@ class _Slots(NamedTuple):
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
-class ConstellationCaps(keras.layers.Layer):
+class ConstellationCaps(Configured, keras.layers.Layer):
     """Finds classes as constellations of parts: which types stand where.
 
     A child of type `t` at place `p_i` votes `p_i - o_tj` for the place of class
@@ -157,6 +157,12 @@ class ConstellationCaps(keras.layers.Layer):
         - Kosiorek et al., 2019, https://arxiv.org/abs/1906.06818
           (constellations of capsules)
     """
+
+    gone = {
+        **{"steps": _STEPS, "orphan": _ORPHAN, "several": False},
+        **dict.fromkeys(("routing", "types", "spread", "apart"), ...),
+        "repulsion": ...,
+    }
 
     def __init__(
         self,
@@ -551,29 +557,12 @@ class ConstellationCaps(keras.layers.Layer):
         wanted = (return_activations, return_evidence, return_couplings)
         return select(specs, wanted)
 
-    def get_config(self) -> dict[str, Any]:
-        config = {
-            "num_capsules": self.num_capsules,
-            "width": self.width,
-            "epsilon": self.epsilon,
-            "stride": self.stride,
-            "offset": self.offset,
-            "shared": self.shared,
-            "max_of_type": self.max_of_type,
-            "max_parts": self.max_parts,
-            "levels": self.levels,
-            "mode": self.mode,
-        }
-        return {**super().get_config(), **config}
-
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
         if "routing" in config:  # of version 0.3
             config = {**config, **config["routing"]["config"]}
-            only = {"steps": _STEPS, "orphan": _ORPHAN, "several": False}
-            only["exclusive"] = config.get("shared", True)
-            gone = "routing", "types", "spread", "apart", "repulsion"
-            config = without(config, *gone, **only)
+            if config.get("exclusive") == config.get("shared", True):
+                del config["exclusive"]
             names = {"instances": "max_of_type", "parts": "max_parts"}
             names["levels_mode"] = "mode"
             config = {names.get(key, key): v for key, v in config.items()}

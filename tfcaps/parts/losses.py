@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from tfcaps.configs import Configured
 from tfcaps.losses.reconstruction import ReconstructionLoss
 from tfcaps.ops import Tensor, as_float32, check_not_negative, class_targets
 
@@ -35,7 +36,7 @@ def constellation_losses(
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
-class EvidenceLoss(keras.losses.Loss):
+class EvidenceLoss(Configured, keras.losses.Loss):
     """Trains the evidence of classes: to differ, and to be complete.
 
     With the evidence `L` of a network of parts and the class `y`
@@ -63,11 +64,7 @@ class EvidenceLoss(keras.losses.Loss):
     0.6931
     """
 
-    def __init__(
-        self,
-        generative: float = 0.2,
-        **kwargs: Any,
-    ):
+    def __init__(self, generative: float = 0.2, **kwargs: Any):
         check_not_negative(generative=generative)
         super().__init__(**kwargs)
         self.generative = generative
@@ -79,12 +76,9 @@ class EvidenceLoss(keras.losses.Loss):
         missing = -ops.sum(targets * evidence, axis=-1)
         return wrong + self.generative * missing
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "generative": self.generative}
-
 
 @keras.saving.register_keras_serializable(package="tfcaps")
-class PresenceLoss(keras.losses.Loss):
+class PresenceLoss(Configured, keras.losses.Loss):
     """Keeps parts few, and each of a single type.
 
     With the presence `a` of the types at a place and `p = 1 - a(nothing)`
@@ -132,10 +126,6 @@ class PresenceLoss(keras.losses.Loss):
         unsure = -ops.sum(types * ops.log(shares + 1e-6), axis=(1, 2, 3))
         amount = ops.sum(present, axis=(1, 2, 3))
         return self.sparsity * amount + self.ambiguity * unsure
-
-    def get_config(self) -> dict[str, Any]:
-        config = {"sparsity": self.sparsity, "ambiguity": self.ambiguity}
-        return {**super().get_config(), **config}
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")

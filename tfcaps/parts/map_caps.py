@@ -165,6 +165,3 @@ class MapCaps(ConstellationCaps):
         """Counts the sums over children, of evidence and of places."""
         rows, columns, types = self.children_shape(input_shape)
         return int(3 * rows * columns * types * self.num_capsules)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "orphan": self.orphan}

@@ -8,7 +8,6 @@ from keras import ops
 from numpy.typing import NDArray
 
 from tfcaps.layers.feature_map import FeatureMapLayer
-from tfcaps.layers.old_configs import without
 from tfcaps.layers.units import LayerUnits, channels_read
 from tfcaps.ops import Tensor, check_positive
 
@@ -73,6 +72,11 @@ class PartCaps(FeatureMapLayer):
         - Kosiorek et al., 2019, https://arxiv.org/abs/1906.06818 (part
           capsules with a presence and a pose)
     """
+
+    gone = {
+        **FeatureMapLayer.gone,
+        **{"power": _POWER, "per_type": False, "exclusive": True},
+    }
 
     def __init__(
         self,
@@ -221,22 +225,6 @@ class PartCaps(FeatureMapLayer):
         # Types compete, also those that no class has.
         read = channels_read(self.conv) + channels_read(self.nothing_conv)
         return LayerUnits(read=read, outputs=None, stay=True, value=np.nan)
-
-    def get_config(self) -> dict[str, Any]:
-        config = {
-            "num_types": self.num_types,
-            "window": self.window,
-            "stride": self.stride,
-            "offset": self.offset,
-        }
-        return {**super().get_config(), **config}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Any:
-        only = {"power": _POWER, "per_type": False, "exclusive": True}
-        return super().from_config(
-            without(config, "kernel_initializer", **only)
-        )
 
 
 def types_and_nothing(presence: Tensor) -> list[Tensor]:

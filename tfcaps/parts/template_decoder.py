@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from tfcaps.configs import Configured
 from tfcaps.ops import Tensor, check_positive
 
 # Where templates fade to less, nothing can be said of what they were.
@@ -14,7 +15,7 @@ PRESENT = 0.5  # above it, a part is there
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
-class TemplateDecoder(keras.layers.Layer):
+class TemplateDecoder(Configured, keras.layers.Layer):
     """Draws an image by putting the template of each type where it was found.
 
     The image is a ground plus, at each place, the templates weighted by the
@@ -155,14 +156,6 @@ class TemplateDecoder(keras.layers.Layer):
             templates[..., t] = np.moveaxis(mean, 0, -1) * fading
         self.templates.assign(templates)
         self.ground.assign(ground)
-
-    def get_config(self) -> dict[str, Any]:
-        config = {
-            "image_shape": self.image_shape,
-            "size": self.size,
-            "offset": self.offset,
-        }
-        return {**super().get_config(), **config}
 
 
 def _fading(size: int) -> Any:
