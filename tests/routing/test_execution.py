@@ -97,6 +97,28 @@ def test_few_votes_are_not_compiled():
     assert has_xla(lambda x: STRATEGY.run(large, (x,)), many)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("routing", [EMRouting(3), DynamicRouting()], ids=repr)
+def test_parts_of_a_batch_of_any_size_are_the_batch(routing, always, rng):
+    layer = ConvCaps(3, 4, 2, routing=routing)
+
+    def step(maps):
+        with tf.GradientTape() as tape:
+            tape.watch(maps)
+            outputs = layer(maps, return_activations=True)
+        weights = layer.trainable_variables
+        return [*outputs, *tape.gradient(outputs, [maps, *weights])]
+
+    spec = tf.TensorSpec((None, *MAPS.shape[1:]), "float32")
+    traced = tf.function(
+        lambda maps: STRATEGY.run(step, (maps,)), [spec], autograph=False
+    )
+    for batch in (2, 9):
+        shape = (batch, *MAPS.shape[1:])
+        maps = tf.constant(rng.normal(size=shape), "float32")
+        assert_all_close(traced(maps), step(maps), atol=1e-4)
+
+
 def products(function, *values):
     """Returns the shapes `[..., m, k]` of left factors in a gradient."""
     shapes = []
