@@ -14,6 +14,7 @@ from tfcaps.layers import ClassCaps, ConvCaps, ConvCaps3D
 from tfcaps.routing import (
     DynamicRouting,
     EMRouting,
+    ScaledDistanceRouting,
     execution,
 )
 
@@ -95,6 +96,30 @@ def test_few_votes_are_not_compiled():
     looped = ClassCaps(64, 64, DynamicRouting(gradient="full"))
     assert not has_xla(lambda x: STRATEGY.run(looped, (x,)), many)
     assert has_xla(lambda x: STRATEGY.run(large, (x,)), many)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "routing", [EMRouting(3), ScaledDistanceRouting()], ids=repr
+)
+def test_parts_of_a_batch_of_any_size_are_the_batch(routing, always, rng):
+    layer = ConvCaps(3, 4, 2, routing=routing)
+
+    def step(maps):
+        with tf.GradientTape() as tape:
+            tape.watch(maps)
+            outputs = layer(maps, return_activations=True)
+        weights = layer.trainable_variables
+        return [*outputs, *tape.gradient(outputs, [maps, *weights])]
+
+    spec = tf.TensorSpec((None, *MAPS.shape[1:]), "float32")
+    traced = tf.function(
+        lambda maps: STRATEGY.run(step, (maps,)), [spec], autograph=False
+    )
+    for batch in (2, 9):
+        shape = (batch, *MAPS.shape[1:])
+        maps = tf.constant(rng.normal(size=shape), "float32")
+        assert_all_close(traced(maps), step(maps), atol=1e-4)
 
 
 def products(function, *values):

@@ -178,23 +178,24 @@ TABLES = {
         {**BEFORE, "accuracy": 0.991},
         ["weights", "pruned"],
         "REM changed the size and nothing else that is measured here, by a "
-        "point or a tenth: accuracy 100.00, found once 99.7, NMI 1.00, local "
-        "42.0, answer changes 89.2, shorter 100.0, by place 0.00 (REM). In %",
+        "point or a tenth (in brackets without): accuracy 100.00 (99.10), "
+        "found once 99.7 (99.7), NMI 1.00 (1.00), local 42.0 (42.0), answer "
+        "changes 89.2 (89.2), shorter 100.0 (100.0), by place 0.00 (0.00). In",
     ),
     "a point": (
         {**BEFORE, "accuracy": 0.989},
         ["accuracy", "weights", "pruned"],
-        "Alike without and with REM, by less than a point or a tenth: found",
+        "Alike with and without REM, by less than a point or a tenth: found",
     ),
     "answers": (
         {**BEFORE, **used(0.5)},
         ["answer changes", "weights", "pruned"],
-        "Alike without and with REM, by less than a point or a tenth: accuracy",
+        "Alike with and without REM, by less than a point or a tenth: accuracy",
     ),
     "what one has": (
         {**BEFORE, "named_parts": None},
         ["found once", "NMI", "weights", "pruned"],
-        "Alike without and with REM, by less than a point or a tenth: accuracy",
+        "Alike with and without REM, by less than a point or a tenth: accuracy",
     ),
 }
 
