@@ -40,7 +40,7 @@ def make_parser() -> Parser:
 def run(options: argparse.Namespace) -> None:
     """Draws the pictures."""
     check_installed(data="PIL", viz="matplotlib")
-    start_quietly()
+    start_quietly("tensorflow")  # whose gradients are drawn
     from tfcaps import graphs, rem
     from training import datasets
     from training.folder import RunFolder

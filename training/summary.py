@@ -83,9 +83,10 @@ def sentence(report: Report) -> str:
         return f"{text}, but they do not name parts: {why}"
     if used.pixels is not None and not used.pixels.local:
         return f"{text}, but a leaf is not made by what is under it."
+    alone = ", as the images alone show," * (named.clear is not None)
     return (
         f"{start}, and the trees say why: {_percent(named.found_once or 0.0)} "
-        f"of the parts are in them, each once, and {without}."
+        f"of the parts{alone} are in them, each once, and {without}."
     )
 
 
@@ -154,31 +155,33 @@ def _columns(
     for column in _COLUMNS:
         if not any(map(column.is_known, known)):
             continue
+        group = differ
         of_all = len(known) > 1 and all(map(column.is_known, known))
         if of_all and column.title not in _OF_SIZE:
             values = [column.summary([model])[0] for model in known]
             least = 1.0 if column.factor == 100 else _LEAST
-            (alike if max(values) - min(values) < least else differ).append(
-                column
-            )
-        else:
-            differ.append(column)
+            if max(values) - min(values) < least:
+                group = alike
+        group.append(column)
     return differ, alike
 
 
 def note(reports: Mapping[str, Report]) -> str:
     """Returns what is alike in all models, and the meaning of all columns."""
     differ, alike = _columns(reports)
-    known, text = [list(reports.values())[-1].to_dict()], ""
+    text = ""
     if alike:
-        text = "Alike without and with REM, by less than a point or a tenth:"
+        text = "Alike with and without REM, by less than a point or a tenth:"
         if all(column.title in _OF_SIZE for column in differ):
             text = (
                 "REM changed the size and nothing else that is measured here, "
-                "by a point or a tenth:"
+                "by a point or a tenth (in brackets without):"
             )
-        values = (f"{c.title} {c.write(known)}" for c in alike)
-        text = f"{text} {', '.join(values)} (REM).\n"
+        first, *_, last = (report.to_dict() for report in reports.values())
+        values = (
+            f"{c.title} {c.write([last])} ({c.write([first])})" for c in alike
+        )
+        text = f"{text} {', '.join(values)}.\n"
     titles = [c.title for c in _COLUMNS if c in differ or c in alike]
     meanings = [f"{t}: {_MEANINGS[t]}" for t in titles if t in _MEANINGS]
     text += f"In %, but for NMI, bits and weights. {'; '.join(meanings)}."
@@ -230,35 +233,19 @@ def steps(
     Returns:
         Commands, what they do, and the guide to each.
     """
-    known = [
-        (
-            "python training/run.py --help",
-            "Change how trees are trained, as these mean nothing",
-            "train_rem",
-        ),
-        (
-            f"python training/explain.py --run {run} {picture}",
-            "Explain pictures of yours",
-            "trees",
-        ),
-        (
-            f"python export/run.py --run {run} --to served",
-            "Serve the network",
-            "serve",
-        ),
-        (
-            "python training/run.py --rem --dataset photos/",
-            "Train on pictures of yours, in a folder for each class",
-            "photos",
-        ),
-    ]
-    is_left = (warning, picture is not None, True, picture is not None)
+    export = f"python export/run.py --run {run} --to served"
+    known = [(export, "Serve the network", "serve")]
+    if picture is not None:
+        explain = f"python training/explain.py --run {run} {picture}"
+        known.insert(0, (explain, "Explain pictures of yours", "trees"))
+        folder = "Train on pictures of yours, in a folder for each class"
+        again = "python training/run.py --rem --dataset photos/"
+        known.append((again, folder, "photos"))
+    if warning:
+        why = "Change how trees are trained, as these mean nothing"
+        known.insert(0, ("python training/run.py --help", why, "train_rem"))
     guides = os.path.relpath(_ROOT / "docs" / "guides", page.parent)
-    return [
-        (command, about, f"{guides}/{guide}.md")
-        for (command, about, guide), left in zip(known, is_left, strict=True)
-        if left
-    ]
+    return [(what, about, f"{guides}/{name}.md") for what, about, name in known]
 
 
 def wrapped(paragraphs: str) -> str:

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from examples import birds
+from examples import birds, photo_page
+from tests.commands import told_by
 from tests.nightly import nightly
 from tests.parts.test_body_plan import SIDE, animals, backbone
+from training import run
 
 
 def write(path):
@@ -63,3 +65,21 @@ def test_birds_are_measured_over_seeds_and_go_on_from_the_cache(tmp_path):
         assert row["facing"] > 0.8 and row["plans"] > 0
     table = (tmp_path / "table.md").read_text("utf-8")
     assert "stability" in table and "nan" not in table
+
+
+@nightly
+@pytest.mark.slow
+def test_photos_of_a_run_are_drawn(tmp_path):
+    images, labels, *_ = animals(80, 0)
+    data, network = tmp_path / "animals.npz", tmp_path / "colours.keras"
+    arrays = {"x_train": images[:50], "y_train": labels[:50]}
+    np.savez(data, **arrays, x_test=images[50:], y_test=labels[50:])
+    backbone().save(network)
+    flags = f"--model body_plan_capsnet --backbone {network} --dataset {data}"
+    flags += f" --rem --bare --out {tmp_path}/run"
+    told_by(run.main, *flags.split())
+    flags = f"{tmp_path}/run --cache {tmp_path}/cache --to {tmp_path}"
+    photo_page.run(photo_page.make_parser().parse_args(flags.split()))
+    names = {path.stem: path.stat().st_size for path in tmp_path.glob("*.jpg")}
+    assert {*names} == {"photos_trees", "photos_types", "photos_field"}
+    assert max(names.values()) < 300_000

@@ -178,23 +178,24 @@ TABLES = {
         {**BEFORE, "accuracy": 0.991},
         ["weights", "pruned"],
         "REM changed the size and nothing else that is measured here, by a "
-        "point or a tenth: accuracy 100.00, found once 99.7, NMI 1.00, local "
-        "42.0, answer changes 89.2, shorter 100.0, by place 0.00 (REM). In %",
+        "point or a tenth (in brackets without): accuracy 100.00 (99.10), "
+        "found once 99.7 (99.7), NMI 1.00 (1.00), local 42.0 (42.0), answer "
+        "changes 89.2 (89.2), shorter 100.0 (100.0), by place 0.00 (0.00). In",
     ),
     "a point": (
         {**BEFORE, "accuracy": 0.989},
         ["accuracy", "weights", "pruned"],
-        "Alike without and with REM, by less than a point or a tenth: found",
+        "Alike with and without REM, by less than a point or a tenth: found",
     ),
     "answers": (
         {**BEFORE, **used(0.5)},
         ["answer changes", "weights", "pruned"],
-        "Alike without and with REM, by less than a point or a tenth: accuracy",
+        "Alike with and without REM, by less than a point or a tenth: accuracy",
     ),
     "what one has": (
         {**BEFORE, "named_parts": None},
         ["found once", "NMI", "weights", "pruned"],
-        "Alike without and with REM, by less than a point or a tenth: accuracy",
+        "Alike with and without REM, by less than a point or a tenth: accuracy",
     ),
 }
 
@@ -306,3 +307,16 @@ def test_rem_is_not_trained_after_a_baseline_that_has_learnt_nothing(tmp_path):
     printed = " ".join(printed.split())
     assert "What to try: " in printed
     assert printed.count("the network has learnt nothing") == 2
+
+
+def test_a_report_ends_with_steps_that_have_a_guide_and_with_words(tmp_path):
+    page = tmp_path / "report.html"
+    steps = summary.steps(page, tmp_path, "a.png", warning=True)
+    assert len(steps) == 4
+    assert all((tmp_path / guide).exists() for *_, guide in steps)
+    assert [step[1] for step in summary.steps(page, tmp_path)] == [
+        "Serve the network"
+    ]
+    words = summary.words()
+    assert words["Margin"].startswith("The length of the predicted class")
+    assert len(words) > 35 and not any("**" in each for each in words.values())

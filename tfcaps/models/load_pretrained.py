@@ -20,8 +20,9 @@ def load_pretrained(name: str) -> keras.Model:
 
     Args:
         name: `"figures"`, figures that are made of five parts; `"mnist"`,
-            handwritten digits, and `"mnist_strokes"`, the same by their
-            strokes; or `"fashion_mnist"`, clothes.
+            handwritten digits, or `"fashion_mnist"`, clothes; and
+            `"mnist_strokes"` and `"fashion_mnist_parts"`, the same two told by
+            parts that their trees need.
 
     Returns:
         A network of parts, float32 and not compiled, from images
