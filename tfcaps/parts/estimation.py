@@ -261,7 +261,7 @@ class BlueprintEstimation(HardenParts):
             found.labels,
             layer.offset + layer.stride * found.cells,
             self.model.decoder.size,
-            self.distance,
+            self.distance or 0.0,
             count,
             repeated=layer.max_of_type > 1,
         )
