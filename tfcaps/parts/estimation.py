@@ -22,8 +22,9 @@ _NARROWING = 0.6
 # The share of the images of a class in which it has a part, and pixels between
 # two types of a class.
 _LEAST, _APART = 0.4, 4.0
-# The share of images whose class must be told before it is known where it is.
-_KNOWN = 0.9
+# The share of images whose class must be told before it is known where it is,
+# and how much less it may be by new types.
+_KNOWN, _LESS = 0.9, 0.05
 # Pixels that a gradient need not bridge, and the share of the images of a class
 # in which a type must be found at a place to move there.
 _JUMP, _LEAST_SHARE = 3.0, 0.1
@@ -250,7 +251,8 @@ class BlueprintEstimation(HardenParts):
     ) -> bool:
         """Lets types, templates and blueprints be what the images show.
 
-        Returns whether they show parts clearly; types stay if not.
+        Returns whether they show parts clearly, and the classes are told as
+        well by these. Types stay what they were if not.
         """
         layer, count = self._classes, self._parts.num_types
         images = np.asarray(images)
@@ -290,6 +292,13 @@ class BlueprintEstimation(HardenParts):
         known = (types >= 0) & parts.fits[:, None, None]
         names, groups = np.unique(types[known], return_inverse=True)
         learnt, more = kinds.discriminants(features[known], groups)
+        changed = [
+            *self._parts.weights,
+            *self.model.decoder.weights,
+            *layer.weights,
+        ]
+        before = [np.array(ops.convert_to_numpy(w)) for w in changed]
+        accuracy = self._accuracy
         kernel, bias = map(np.zeros_like, self._parts.conv.get_weights())
         kernel[..., names[:-1]], bias[:] = learnt[:, :-1], SPARE_BIAS
         bias[names[:-1]] = more[:-1]
@@ -301,7 +310,12 @@ class BlueprintEstimation(HardenParts):
         self.model.decoder.adapt(images[parts.fits], active[parts.fits])
         layer.blueprint.assign(shifts / layer.side)
         layer.slots.assign(has)
-        return True
+        self._look(images, found.labels)
+        is_told = self._accuracy >= accuracy - _LESS
+        if not is_told:
+            for weight, value in zip(changed, before, strict=True):
+                weight.assign(value)
+        return is_told
 
     def _keep_spare(self) -> None:
         """Takes back where momentum has carried types that are no more."""
