@@ -233,7 +233,11 @@ def measure_parts(model: keras.Model, sample: Sample) -> rem.NamedParts | None:
     if not trees.has_places:
         return None
     if masks is None:
-        return rem.named_parts(trees)
+        decoder = getattr(model, "decoder", None)
+        if decoder is not None:
+            images = sample.images[:]
+            masks = rem.estimated_parts(trees, images, decoder.size)
+        return rem.named_parts(trees, masks)
     some = slice(_NOISY)
     stability = part_stability(
         model,

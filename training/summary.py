@@ -83,9 +83,10 @@ def sentence(report: Report) -> str:
         return f"{text}, but they do not name parts: {why}"
     if used.pixels is not None and not used.pixels.local:
         return f"{text}, but a leaf is not made by what is under it."
+    alone = ", as the images alone show," * (named.clear is not None)
     return (
         f"{start}, and the trees say why: {_percent(named.found_once or 0.0)} "
-        f"of the parts are in them, each once, and {without}."
+        f"of the parts{alone} are in them, each once, and {without}."
     )
 
 

@@ -12,8 +12,8 @@ from tests.tolerance import assert_all_equal, assert_close
 from tfcaps import rem
 from tfcaps.callbacks import BlueprintEstimation, HardenParts
 from tfcaps.models import constellation_capsnet
-from tfcaps.parts import ConstellationModel, constellation_losses
-from tfcaps.parts.split_merge import Occurrences
+from tfcaps.parts import ConstellationModel, constellation_losses, estimation
+from tfcaps.parts.estimation import Occurrences
 
 SMALL = SMALL_NETWORKS["constellation_capsnet"]
 # Which of two parts stands above the other tells two classes.
@@ -117,16 +117,17 @@ def test_outputs_are_what_is_trained():
     assert shared <= {id(w) for w in training.weights}
 
 
-def test_the_schedule_narrows_hardens_moves_merges_and_splits(monkeypatch):
-    steps = {name: [] for name in ("_move", "_merge_types", "_split_types")}
+def test_the_schedule_narrows_hardens_moves_and_sets_kinds(monkeypatch):
+    steps = {name: [] for name in ("_move", "_keep_slots", "_set_kinds")}
     for name, done in steps.items():
         step = getattr(BlueprintEstimation, name)
 
-        def noted(self, *given, step=step, done=done):
+        def noted(self, *given, step=step, done=done, name=name):
             done.append(epoch)
-            return step(self, *given)
+            return name == "_set_kinds" or step(self, *given)
 
         monkeypatch.setattr(BlueprintEstimation, name, noted)
+    monkeypatch.setattr(estimation, "_KNOWN", 0.0)
     images, labels, _ = images_of(32)
     network = small()
     network.get_layer("part_caps").nothing_conv.bias.assign([-8.0])
@@ -152,7 +153,7 @@ def test_the_schedule_narrows_hardens_moves_merges_and_splits(monkeypatch):
     assert widths == pytest.approx([4 * (1.5 / 4) ** share for share in done])
     assert hard == [0.0, 0.0, 1.0, 1.0, 1.0]
     # What is changed must be learnt before the end.
-    assert list(steps.values()) == [[0, 1, 2, 3], [1, 2], [1]]
+    assert list(steps.values()) == [[0, 3], [3], [1, 2]]
     assert np.abs(places[1] - places[0]).max() > 0.05
     assert_close(places[-1], places[-2])
 

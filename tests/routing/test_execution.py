@@ -14,6 +14,7 @@ from tfcaps.layers import ClassCaps, ConvCaps, ConvCaps3D
 from tfcaps.routing import (
     DynamicRouting,
     EMRouting,
+    ScaledDistanceRouting,
     execution,
 )
 
@@ -98,7 +99,9 @@ def test_few_votes_are_not_compiled():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("routing", [EMRouting(3), DynamicRouting()], ids=repr)
+@pytest.mark.parametrize(
+    "routing", [EMRouting(3), ScaledDistanceRouting()], ids=repr
+)
 def test_parts_of_a_batch_of_any_size_are_the_batch(routing, always, rng):
     layer = ConvCaps(3, 4, 2, routing=routing)
 

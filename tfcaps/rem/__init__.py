@@ -12,7 +12,11 @@ from tfcaps.rem.evaluation.keypoints import Keypoints as Keypoints
 from tfcaps.rem.evaluation.keypoints import keypoints
 from tfcaps.rem.evaluation.levels import levels_curve, lowest_levels
 from tfcaps.rem.evaluation.named_parts import NamedParts as NamedParts
-from tfcaps.rem.evaluation.named_parts import PartMasks, named_parts
+from tfcaps.rem.evaluation.named_parts import (
+    PartMasks,
+    estimated_parts,
+    named_parts,
+)
 from tfcaps.rem.evaluation.pixels import PixelFaithfulness as PixelFaithfulness
 from tfcaps.rem.evaluation.pixels import pixel_faithfulness
 from tfcaps.rem.explain import Explanation as Explanation
@@ -56,6 +60,7 @@ __all__ = [
     "capsule_outputs",
     "classifier",
     "compact",
+    "estimated_parts",
     "evaluate",
     "explain",
     "explanation",

@@ -70,7 +70,6 @@ class DynamicRouting(Routing):
     """
 
     vote_free = True
-    replays = True
     ignores_silent = True
     own_kinds = {
         "leaky": one_of(False, True),

@@ -23,9 +23,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.ndimage import gaussian_filter
 
 from training.datasets.data import Arrays, Data, checked
 from training.images import Array
+
+SIZE = 32
 
 
 class Design(NamedTuple):
@@ -36,6 +39,9 @@ class Design(NamedTuple):
     slots: tuple[tuple[float, float], ...]
     # The kind at each slot, for each class, "" for none.
     figures: tuple[tuple[str, ...], ...]
+    scale: float = 1.0  # of parts
+    ground: str = "plain"  # or "ramp", "clouds", "grain" or "bright"
+    side: int = SIZE  # of an image, in pixels
 
 
 DESIGNS = {
@@ -93,7 +99,6 @@ DESIGNS = {
         ),
     ),
 }
-SIZE = 32
 LOOSE_GAP = 3.0  # pixels between a figure and a loose part, about
 
 _MOST_LOOSE = 3
@@ -109,37 +114,45 @@ _NOISE = 0.025
 _CHUNK = 500  # images drawn at a time
 
 
-def draw(count: int, seed: int, design: str = "figures") -> tuple[Arrays, Any]:
+def draw(
+    count: int, seed: int, design: str | Design = "figures"
+) -> tuple[Arrays, Any]:
     """Draws images of all classes, equally many, in random order.
 
-    What is drawn depends on count, seed and design alone: images `[n, 32, 32,
-    1]`, uint8, and labels `[n]`; their parts, as `tfcaps.rem.PartMasks`.
+    What is drawn depends on count, seed and design alone: images `[n, side,
+    side, 1]`, uint8, and labels `[n]`; their parts, as `tfcaps.rem.PartMasks`.
     """
     from tfcaps.rem import PartMasks  # it takes long to load
 
-    chosen = DESIGNS[design]
-    slots = len(chosen.slots)
+    chosen = DESIGNS[design] if isinstance(design, str) else design
+    slots, side = len(chosen.slots), chosen.side
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.arange(count) % len(chosen.figures))
     kinds, centres, present = _arranged(labels, chosen, rng)
     each = kinds.shape
-    scales = rng.uniform(*_SCALES, each)
+    scales = chosen.scale * rng.uniform(*_SCALES, each)
     angles = rng.uniform(-_ANGLE, _ANGLE, each)
     inks = np.where(present, rng.uniform(*_INK, each), 0.0)[..., None, None]
     grounds = rng.uniform(*_GROUND, (count, 1, 1))
-    noise = rng.normal(0.0, _NOISE, (count, SIZE, SIZE))
-    images = np.empty((count, SIZE, SIZE, 1), np.uint8)
+    noise = rng.normal(0.0, _NOISE, (count, side, side))
+    noise += _uneven(chosen, count, rng)
+    images = np.empty((count, side, side, 1), np.uint8)
     for start in range(0, count, _CHUNK):
         part = slice(start, start + _CHUNK)
-        covered = np.zeros((*kinds[part].shape, SIZE, SIZE))
+        covered = np.zeros((*kinds[part].shape, side, side))
         for number, kind in enumerate(chosen.kinds):
             some = (kinds[part] == number) & present[part]
             covered[some] = _coverage(
-                kind, *(of[part][some] for of in (centres, scales, angles))
+                kind,
+                centres[part][some],
+                scales[part][some],
+                angles[part][some],
+                side,
             )
         lit = covered * (inks[part] - grounds[part, np.newaxis])
-        shown = grounds[part] + lit.max(axis=1) + noise[part]
-        images[part, ..., 0] = np.rint(255.0 * np.clip(shown, 0.0, 1.0))
+        shown = np.clip(grounds[part] + lit.max(axis=1) + noise[part], 0, 1)
+        shown = 1.0 - shown if chosen.ground == "bright" else shown
+        images[part, ..., 0] = np.rint(255.0 * shown)
     kinds = np.where(present, kinds, -1)
     centres = np.where(present[..., np.newaxis], centres, np.nan)
     return (images, labels), PartMasks(
@@ -149,6 +162,22 @@ def draw(count: int, seed: int, design: str = "figures") -> tuple[Arrays, Any]:
         kinds[:, slots:],
         chosen.kinds,
     )
+
+
+def _uneven(design: Design, count: int, rng: np.random.Generator) -> Any:
+    """Draws what makes grounds uneven, `[n, side, side]`, or nothing."""
+    side = design.side
+    if design.ground == "ramp":
+        across = np.linspace(-0.5, 0.5, side)
+        down, right = rng.uniform(-0.25, 0.25, (2, count, 1, 1))
+        return 0.15 + down * across[:, np.newaxis] + right * across
+    if design.ground == "clouds":
+        clouds = rng.normal(size=(count, side, side))
+        clouds = gaussian_filter(clouds, (0, 4, 4), mode="wrap")
+        return 0.15 + 0.08 * clouds / clouds.std()
+    if design.ground == "grain":
+        return rng.normal(0.1, 0.08, (count, side, side))
+    return 0.0
 
 
 def _generate(
@@ -193,45 +222,49 @@ def _arranged(
     present = np.zeros(kinds.shape, bool)
     again = np.arange(count)
     while len(again):  # those that had no room for a loose part
-        placed = _placed(most[again], np.array(design.slots), rng)
+        placed = _placed(most[again], design, rng)
         centres[again], present[again] = placed
         again = again[~present[again, slots]]
     return kinds, centres, present & (kinds >= 0)
 
 
 def _placed(
-    most: Array, slots: Array, rng: np.random.Generator
+    most: Array, design: Design, rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """Draws places for a figure and for up to so many loose parts."""
-    edge = _REACH + _JITTER - 0.5  # pixel 0 begins at -0.5
+    slots, side = np.array(design.slots), design.side
+    edge = _REACH * design.scale + _JITTER - 0.5  # pixel 0 begins at -0.5
     lowest = edge - slots.min(axis=0)
-    highest = SIZE - 1 - edge - slots.max(axis=0)
+    highest = side - 1 - edge - slots.max(axis=0)
     middle = rng.uniform(lowest, highest, (len(most), 1, 2))
     moved = rng.uniform(-_JITTER, _JITTER, (len(most), len(slots), 2))
     centres = middle + slots + moved
     present = [np.ones((len(most), len(slots)), bool)]
     for number in range(_MOST_LOOSE):
-        places = rng.uniform(edge, SIZE - 1 - edge, (len(most), _TRIES, 2))
+        places = rng.uniform(edge, side - 1 - edge, (len(most), _TRIES, 2))
         apart = np.linalg.norm(
             places[:, :, np.newaxis] - centres[:, np.newaxis], axis=-1
         )
-        free = (apart >= 2 * _RADIUS + LOOSE_GAP).all(axis=-1)
+        gap = 2 * _RADIUS * design.scale + LOOSE_GAP
+        free = (apart >= gap).all(axis=-1)
         first = free.argmax(axis=1)[:, np.newaxis, np.newaxis]
         there = free.any(axis=1) & (number < most)
         # A part that is not there keeps no other away.
         free_place = np.where(
             there[:, np.newaxis, np.newaxis],
             np.take_along_axis(places, first, axis=1),
-            -SIZE,
+            -side,
         )
         centres = np.concatenate([centres, free_place], axis=1)
         present.append(there[:, np.newaxis])
     return centres, np.concatenate(present, axis=1)
 
 
-def _coverage(kind: str, centres: Array, scales: Array, angles: Array) -> Array:
+def _coverage(
+    kind: str, centres: Array, scales: Array, angles: Array, side: int
+) -> Array:
     """Returns the share of each pixel that parts cover, `[n, h, w]`."""
-    grid = np.arange(SIZE)
+    grid = np.arange(side)
     down = (grid - centres[:, :1])[:, :, np.newaxis]
     right = (grid - centres[:, 1:])[:, np.newaxis]
     scale, angle = (x[:, np.newaxis, np.newaxis] for x in (scales, angles))
@@ -246,6 +279,11 @@ def _coverage(kind: str, centres: Array, scales: Array, angles: Array) -> Array:
 def _box(down: Array, right: Array, height: float, width: float) -> Array:
     """Returns how far points are outside a box of twice this height, width."""
     return np.maximum(np.abs(down) - height, np.abs(right) - width)
+
+
+def _turned(down: Array, right: Array) -> tuple[Array, Array]:
+    """Returns the coordinates of a part that stands at 45 degrees."""
+    return (down - right) / np.sqrt(2.0), (down + right) / np.sqrt(2.0)
 
 
 # How far points are outside a part, in pixels; inside, below 0.
@@ -272,5 +310,26 @@ _OUTSIDE: dict[str, Callable[[Array, Array], Array]] = {
     # The upper half of a disc.
     "moon": lambda down, right: np.maximum(
         np.hypot(down - 1.3, right) - 3.2, down - 1.3
+    ),
+    # Kinds of `examples/generators.py` alone.
+    "cross": lambda down, right: np.minimum(
+        _box(*_turned(down, right), 0.9, 3.4),
+        _box(*_turned(down, right), 3.4, 0.9),
+    ),
+    "tee": lambda down, right: np.minimum(
+        _box(down + 2.2, right, 0.9, 3.1), _box(down, right, 3.1, 0.9)
+    ),
+    "stairs": lambda down, right: np.minimum(
+        _box(down - 1.5, right + 1.5, 1.5, 1.5),
+        _box(down + 1.5, right - 1.5, 1.5, 1.5),
+    ),
+    "cup": lambda down, right: np.maximum(
+        np.abs(_box(down, right, 2.4, 2.4)) - 0.8, -1.4 - down
+    ),
+    "stripe": lambda down, right: _box(*_turned(down, right), 1.1, 3.4),
+    "pair": lambda down, right: _box(np.abs(down) - 2.1, right, 0.9, 2.8),
+    "dot": lambda down, right: np.hypot(down, right) - 1.9,
+    "arch": lambda down, right: np.maximum(
+        np.abs(np.hypot(down - 1.2, right) - 2.6) - 0.9, down - 1.8
     ),
 }

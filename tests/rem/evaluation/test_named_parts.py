@@ -9,6 +9,7 @@ from sklearn import metrics
 from tests.networks import draw_weights, tiny_capsnet
 from tfcaps import rem
 from tfcaps.rem.evaluation.named_parts import part_stability
+from training.datasets import figures
 
 KINDS = ("bar", "disc", "ring")
 
@@ -251,6 +252,46 @@ def test_masks_have_centres_and_are_widened():
 def test_what_does_not_fit_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         named(RIGHT, **changes)
+
+
+@pytest.mark.parametrize(
+    ("call", "received"),
+    [
+        (lambda: rem.named_parts(tiny_capsnet(), None), "Functional and None"),
+        (lambda: rem.named_parts(trees_of(RIGHT), CENTRES), "Trees and ndarr"),
+    ],
+)
+def test_what_is_no_tree_and_no_mask_is_refused(call, received):
+    with pytest.raises(ValueError, match=f"named_parts.tfcaps.*{received}"):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("moved", "of_types", "named", "words"),
+    [
+        (0.0, "kinds", True, "name parts, as far as the images alone show: "),
+        (5.0, "kinds", False, "do not name parts, as far as the images alone"),
+        (0.0, "slots", False, "too little about the part"),
+        (None, "kinds", None, "without masks the images do not show clearly"),
+    ],
+    ids="right beside of_slots noise".split(),
+)
+def test_images_alone_tell_whether_parts_are_named(
+    rng, moved, of_types, named, words
+):
+    (images, labels), masks = figures.draw(300, 5)
+    types = masks.kinds
+    if of_types == "slots":
+        types = np.broadcast_to(np.arange(5), types.shape)
+    places = masks.parts + (moved or 0.0)
+    leaves = np.concatenate([places, types[..., None]], axis=-1)
+    leaves = [[(r, c, int(t)) for r, c, t in each] for each in leaves]
+    trees = trees_of(leaves, types=5, children=5, predicted=labels)
+    if moved is None:
+        images = rng.normal(size=images.shape)
+    parts = rem.estimated_parts(trees, images / 255.0)
+    measured = rem.named_parts(trees, parts)
+    assert measured.named is named and words in measured.verdict
 
 
 def test_parts_need_trees_with_places():

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
 
+from tfcaps.parts.kinds import find
 from tfcaps.rem.evaluation import words
 from tfcaps.rem.parse.dictionary import entropy
 from tfcaps.rem.parse.trees import Trees
@@ -50,6 +51,8 @@ class PartMasks:
         reach: Float. A leaf finds a part if it is at most so many pixels from
             its centre; with `None` the part that it lies on, as for boxes that
             differ in size. Defaults to `2.5`.
+        clear: Whether the images tell these parts clearly, where they are
+            `estimated_parts`. Defaults to `None`: they are known.
     """
 
     parts: ArrayLike
@@ -58,6 +61,7 @@ class PartMasks:
     loose_kinds: ArrayLike | None = None
     kind_names: Sequence[str] | None = None
     reach: float | None = 2.5
+    clear: bool | None = None
 
     def __getitem__(self, rows: Any) -> "PartMasks":
         some = {
@@ -103,6 +107,7 @@ class NamedParts(Result):
         names: For each type the kind on which most of its leaves lie, or `None`
             if none does.
         stability: What `part_stability` returned, if that was measured.
+        clear: That of `PartMasks`.
     """
 
     properties = ("named", "verdict")
@@ -128,6 +133,7 @@ class NamedParts(Result):
     names: tuple[str | None, ...] | None = None
     stability: float | None = None
     rand_index: float | None = None
+    clear: bool | None = None
 
     @property
     def named(self) -> bool | None:
@@ -136,6 +142,8 @@ class NamedParts(Result):
         They do if at least 80 % of the parts have exactly one leaf and the NMI
         is at least 0.8; never with more than 95 % of the leaves of one type.
         """
+        if self.clear is False:
+            return None
         known = None not in (self.found_once, self.information)
         return False if self.failures else known or None
 
@@ -178,8 +186,8 @@ def named_parts(
 
     Args:
         trees: What `tfcaps.rem.trees` returns of `n` images.
-        masks: The true parts of these images. Defaults to `None`, not known, of
-            which only the leaves' types are measured.
+        masks: The true parts of these images, or `estimated_parts`. Defaults to
+            `None`, not known, of which only the leaves' types are measured.
         type_kinds: The kind that each type stands for, -1 for none, ints
             `[types]`, as was found on other images. Defaults to `None`, that on
             which most of its leaves lie.
@@ -192,11 +200,18 @@ def named_parts(
         - Nauta et al., 2023, "PIP-Net" (purity)
         - van der Klis et al., 2023, "PDiscoNet" (NMI of parts)
     """
+    if not isinstance(trees, Trees) or not isinstance(masks, PartMasks | None):
+        raise ValueError(
+            "Call `named_parts(tfcaps.rem.trees(model, images), tfcaps.rem."
+            "PartMasks(parts))`. Received: "
+            f"{type(trees).__name__} and {type(masks).__name__}."
+        )
     if not len(trees):
         raise ValueError("There must be a tree at least. Received: none.")
     of_types = _of_types(trees)
-    if masks is None:
-        return of_types
+    if masks is None or masks.clear is False:
+        clear = None if masks is None else masks.clear
+        return dataclasses.replace(of_types, clear=clear)
     there, hits, under = _on_parts(trees, masks)
     own = np.shape(masks.parts)[1]
     of_object, hits = there[:, :own], hits[:, :own]
@@ -205,6 +220,7 @@ def named_parts(
     whole = np.all((hits == 1) | ~of_object, axis=1) & of_object.any(axis=1)
     whole &= trees.leaves == of_object.sum(axis=1)
     measures: dict[str, Any] = {
+        "clear": masks.clear,
         "found_once": float(np.mean(hits[of_object] == 1)),
         "own": float(np.sum(on_some & (under < own)) / count),
         "loose": float(np.sum(under >= own) / count),
@@ -236,6 +252,39 @@ def named_parts(
             ),
         }
     return dataclasses.replace(of_types, **measures)
+
+
+def estimated_parts(trees: Trees, images: Array, size: int = 11) -> PartMasks:
+    """Estimates the parts of drawings from the images alone, without masks.
+
+    The images of a class are laid on each other; what stands out in their mean
+    are its parts, and those that look alike are of one kind. Of no use for
+    photos, and for classes that are more than one arrangement of parts.
+
+    Args:
+        trees: What `tfcaps.rem.trees` returns of them: tells classes, and about
+            where they are.
+        images: The images `[n, h, w, c]`, some hundreds at least.
+        size: Int, odd. Rows and columns of the window around a part. Defaults
+            to `11`, for parts of about seven pixels.
+    """
+    images, leaves = trees.match(images), trees.in_tree[..., None]
+    count = leaves.sum(axis=1)
+    places = np.sum(np.where(leaves, trees.places, 0.0), axis=1)
+    known = np.flatnonzero(count[:, 0])
+    labels = trees.predicted[known]
+    places = (places / np.maximum(count, 1))[known]
+    parts = find(images[known], labels, places, size)
+    slots = parts.slots
+    number = np.bincount(slots.classes, minlength=1).max()
+    centres = np.full((len(trees), number, 2), np.nan)
+    of_part = np.full((len(trees), number), -1)
+    for j in np.unique(slots.classes):
+        own, rows = slots.classes == j, known[labels == j]
+        shifts, middles = slots.shifts[own], parts.places[labels == j]
+        centres[rows, : len(shifts)] = middles[:, None] + shifts
+        of_part[rows, : len(shifts)] = slots.kinds[own]
+    return PartMasks(centres, kinds=of_part, clear=parts.clear)
 
 
 def part_stability(

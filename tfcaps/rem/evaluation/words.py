@@ -301,12 +301,19 @@ def saliency_rows(checks: Any) -> list[Row]:
 
 def parts_verdict(named: Any) -> str:
     """Says whether trees name parts."""
+    estimated = ", as far as the images alone show" * (named.clear is not None)
+    if named.clear is False:
+        return (
+            "Whether the trees name parts is not known: without masks the "
+            "images do not show clearly which parts and kinds there are."
+        )
     if named.failures:
         why = "; ".join(_why_unnamed(named, each) for each in named.failures)
-        return f"The trees do not name parts: {why}."
+        return f"The trees do not name parts{estimated}: {why}."
     if named.named:
         return (
-            f"The trees name parts: {percent(named.found_once)} of the parts "
+            f"The trees name parts{estimated}: "
+            f"{percent(named.found_once)} of the parts "
             "have exactly one leaf, and its type says what is under it (NMI "
             f"{named.information:.2f})."
         )
