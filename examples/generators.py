@@ -66,7 +66,7 @@ def _slots(
         apart = np.linalg.norm(every[:-1] - new, axis=1).min()
         if apart >= gap and np.ptp(every, axis=0).max() <= 2.1 * gap:
             places.append(new)
-    return tuple(tuple(map(float, place)) for place in places)
+    return tuple((float(row), float(column)) for row, column in places)
 
 
 def make_parser() -> Parser:

@@ -22,6 +22,9 @@ _NARROWING = 0.6
 # The share of the images of a class in which it has a part, and pixels between
 # two types of a class.
 _LEAST, _APART = 0.4, 4.0
+# The share of images whose class must be told before it is known where it is,
+# and how much less it may be by new types.
+_KNOWN, _LESS = 0.9, 0.05
 # Pixels that a gradient need not bridge, and the share of the images of a class
 # in which a type must be found at a place to move there.
 _JUMP, _LEAST_SHARE = 3.0, 0.1
@@ -101,8 +104,9 @@ class BlueprintEstimation(HardenParts):
     found most often (gradients move it only by tenths of a pixel, and cannot
     exchange two). From the second epoch on a class keeps a slot for those types
     only that are found at their place in more than two fifths of its images.
-    Then, once, types become the kinds of parts that the images of each class
-    show when they are laid on each other, if they show them clearly.
+    Once, when it tells the classes, types become the kinds of parts that the
+    images of each class show when they are laid on each other, if they show
+    them clearly.
 
     It also narrows the width of the routing from epoch to epoch, from
     `widths[0]` to `widths[1]` during three fifths of the epochs, and makes the
@@ -193,6 +197,7 @@ class BlueprintEstimation(HardenParts):
         if (
             self.distance is not None
             and 1 <= epoch < self._num_epochs - 2
+            and self._accuracy >= _KNOWN
             and not are_spare(self._parts.conv.get_weights()[1]).any()
             and self._set_kinds(found, features, images)
         ):
@@ -217,7 +222,7 @@ class BlueprintEstimation(HardenParts):
         Returns them, and the map `[n, h, w, channels]` that parts are made of.
         """
         layer, learner = self._classes, self.model.learner()
-        active, cells, features = [], [], []
+        active, cells, features, right = [], [], [], []
         for start in range(0, len(images), _BATCH):
             some = images[start : start + _BATCH]
             outputs = learner.predict_on_batch(some)
@@ -228,6 +233,7 @@ class BlueprintEstimation(HardenParts):
             evidence, place = layer.evidence_map(places, soft)
             evidence = ops.convert_to_numpy(evidence)
             classes = labels[start : start + _BATCH]
+            right.append(evidence.max(axis=-1).argmax(axis=-1) == classes)
             best = evidence[np.arange(len(classes)), classes].argmax(axis=-1)
             best = place(ops.convert_to_tensor(best[:, None], dtype="int32"))
             places = ops.convert_to_numpy(best)[:, 0]
@@ -235,6 +241,7 @@ class BlueprintEstimation(HardenParts):
             active.append(np.minimum(ops.convert_to_numpy(soft), 1.0))
             # Of a mixed policy.
             features.append(outputs["features"].astype("float32"))
+        self._accuracy = float(np.mean(np.concatenate(right)))
         where = np.concatenate(cells).astype(int)
         found = Occurrences(np.concatenate(active), where, labels)
         return found, np.concatenate(features)
@@ -244,7 +251,8 @@ class BlueprintEstimation(HardenParts):
     ) -> bool:
         """Lets types, templates and blueprints be what the images show.
 
-        Returns whether they show parts clearly; types stay if not.
+        Returns whether they show parts clearly, and the classes are told as
+        well by these. Types stay what they were if not.
         """
         layer, count = self._classes, self._parts.num_types
         images = np.asarray(images)
@@ -253,7 +261,7 @@ class BlueprintEstimation(HardenParts):
             found.labels,
             layer.offset + layer.stride * found.cells,
             self.model.decoder.size,
-            self.distance,
+            self.distance or 0.0,
             count,
             repeated=layer.max_of_type > 1,
         )
@@ -284,6 +292,13 @@ class BlueprintEstimation(HardenParts):
         known = (types >= 0) & parts.fits[:, None, None]
         names, groups = np.unique(types[known], return_inverse=True)
         learnt, more = kinds.discriminants(features[known], groups)
+        changed = [
+            *self._parts.weights,
+            *self.model.decoder.weights,
+            *layer.weights,
+        ]
+        before = [np.array(ops.convert_to_numpy(w)) for w in changed]
+        accuracy = self._accuracy
         kernel, bias = map(np.zeros_like, self._parts.conv.get_weights())
         kernel[..., names[:-1]], bias[:] = learnt[:, :-1], SPARE_BIAS
         bias[names[:-1]] = more[:-1]
@@ -295,7 +310,12 @@ class BlueprintEstimation(HardenParts):
         self.model.decoder.adapt(images[parts.fits], active[parts.fits])
         layer.blueprint.assign(shifts / layer.side)
         layer.slots.assign(has)
-        return True
+        self._look(images, found.labels)
+        is_told = self._accuracy >= accuracy - _LESS
+        if not is_told:
+            for weight, value in zip(changed, before, strict=True):
+                weight.assign(value)
+        return is_told
 
     def _keep_spare(self) -> None:
         """Takes back where momentum has carried types that are no more."""

@@ -109,7 +109,9 @@ def find(
     deviation, half = tried[chosen], round(_SEEN * tried[chosen])
     fading = np.exp(-0.5 * (np.arange(-half, half + 1) / deviation) ** 2)
     fading = (fading[:, None] * fading)[..., None]
-    classes, shifts, seen, near = [], [], [], []
+    classes, shifts = [], []
+    seen: list[Array] = []
+    near: list[Array] = []
     for j, mean, of_class in zip(known, means, peaks[chosen], strict=True):
         rows = np.flatnonzero((labels == j) & fits)
         for peak in of_class:

@@ -144,7 +144,9 @@ def draw(
             some = (kinds[part] == number) & present[part]
             covered[some] = _coverage(
                 kind,
-                *(of[part][some] for of in (centres, scales, angles)),
+                centres[part][some],
+                scales[part][some],
+                angles[part][some],
                 side,
             )
         lit = covered * (inks[part] - grounds[part, np.newaxis])

@@ -210,7 +210,7 @@ def named_parts(
         raise ValueError("There must be a tree at least. Received: none.")
     of_types = _of_types(trees)
     if masks is None or masks.clear is False:
-        clear = masks and masks.clear
+        clear = None if masks is None else masks.clear
         return dataclasses.replace(of_types, clear=clear)
     there, hits, under = _on_parts(trees, masks)
     own = np.shape(masks.parts)[1]
