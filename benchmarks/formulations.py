@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.measure import Row, Settings, interleaved
-from tfcaps.layers import ClassCaps
+from tfcaps.layers import ClassCaps, ConvCaps
 from tfcaps.routing import DynamicRouting, EMRouting
 
 # What is compared, by the gradient that it has, and of EM routing.
@@ -36,7 +36,7 @@ class Size(NamedTuple):
     iterations: int = 3
 
 
-# The windows of 8 images in the first routed layer of `em_capsnet`, as a batch.
+# Windows of 8 images, as many as the first routed layer of `em_capsnet` has.
 OF_EM = Size(392, 72, 16, 16, 16, 2)
 
 
@@ -127,18 +127,36 @@ def _forward(
             return _route(votes, sums, agreement, size.iterations, gradient)
 
         return forward, variable
+    if is_em:
+        return _conv_caps(weight, size)
     layer = ClassCaps(
         size.parents,
         size.dim,
-        routing=EMRouting(size.iterations, _TEMPERATURE, _EPSILON)
-        if is_em
-        else DynamicRouting(size.iterations, gradient),
+        routing=DynamicRouting(size.iterations, gradient),
         use_bias=False,
-        matrix=is_em,
     )
     layer.build((None, size.children, size.child_dim))
     layer.transformation.assign(weight)
     return layer, layer.transformation.value
+
+
+def _conv_caps(
+    weight: Any, size: Size
+) -> tuple[Callable[[Any], Any], tf.Variable]:
+    """Routes windows of 3x3 that share no child, 49 an image."""
+    side = 7 if size.batch % 49 == 0 else 1
+    routing = EMRouting(size.iterations, _TEMPERATURE, _EPSILON)
+    layer = ConvCaps(size.parents, 16, 3, 3, routing=routing, matrix=True)
+    windows = (-1, side, side, 3, 3, size.children // 9, 16)
+    maps = (-1, 3 * side, 3 * side, size.children // 9, 16)
+    layer.build((None, *maps[1:]))
+    layer.transformation.assign(tf.reshape(weight, layer.transformation.shape))
+
+    def forward(children: Any) -> Any:
+        cut = tf.transpose(tf.reshape(children, windows), (0, 1, 3, 2, 4, 5, 6))
+        return tf.reshape(layer(tf.reshape(cut, maps)), (-1, size.parents, 16))
+
+    return forward, layer.transformation.value
 
 
 def _tiled(children: Any, weight: Any) -> Any:

@@ -194,3 +194,10 @@ def test_a_large_network_takes_few_images_at_once(monkeypatch):
     cut = batches.predict(model, pixels)["flat"]
     assert taken == [5, 2, 2, 1]
     np.testing.assert_allclose(cut, whole, rtol=1e-5)
+
+
+def test_layers_of_random_images_are_off(rng):
+    flips = keras.layers.RandomFlip(data_format="channels_last")
+    model = keras.Sequential([keras.Input((4, 4, 1)), flips])
+    images = rng.random((8, 4, 4, 1), dtype=np.float32)
+    np.testing.assert_array_equal(batches.predict(model, images), images)

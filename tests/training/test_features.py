@@ -200,7 +200,7 @@ def test_the_plan_tells_of_the_backbone(tmp_path, backbone):
         )  # fmt: skip
     # 16 for training, 3 for validation and 8 for testing.
     assert "features 5x5x6 of 27 images are computed once, about" in printed
-    assert "Baseline: 2 epochs of 2 steps" in printed
+    assert "Baseline: 2 epochs (--epochs, the same for any" in printed
     assert not (tmp_path / "run").exists()
 
 

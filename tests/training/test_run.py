@@ -100,7 +100,7 @@ def test_the_closing_table_stands_on_stdout(tmp_path, monkeypatch):
     told, table, end = printed.rsplit("\n\n", 2)
     lines = [*told.splitlines()[-3:], *table.splitlines()]
     assert max(map(len, lines)) <= 100
-    assert "The network " in told
+    assert "The accuracy on new images is " in told
     assert end.splitlines()[-1] == (
         f"try next: python training/explain.py --run {out} your-picture.png"
     )

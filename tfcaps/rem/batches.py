@@ -113,7 +113,9 @@ def predict(model: keras.Model, inputs: Any) -> Any:
 def _predicted(model: keras.Model, inputs: Any) -> Any:
     strategy = getattr(model, "distribute_strategy", None)
     if keras.backend.backend() == "tensorflow" and not model.compiled:
-        return model(inputs)  # tracing takes seconds for a large routing
+        # Tracing takes seconds for a large routing. Keras' own layers of random
+        # images are in training unless told otherwise.
+        return model(inputs, training=False)
     if strategy is not None and strategy.num_replicas_in_sync > 1:
         # `predict_on_batch` would give every replica the whole batch.
         return model.predict(inputs, verbose=0)

@@ -90,7 +90,8 @@ class Explanation:
         )
 
     def _paragraph(self, k: int, record: dict[str, Any]) -> str:
-        told = f"image {k}: {record['class']}, length {record['length']:.2f}"
+        told = f"image {k}: class {record['class']}"
+        told += f", length {record['length']:.2f}"
         if self.labels is not None and self.labels[k] is not None:
             is_right = self.labels[k] == self.trees.predicted[k]
             told += " (right)" if is_right else " (WRONG)"
