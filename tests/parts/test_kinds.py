@@ -8,7 +8,7 @@ from tests.parts.test_network import begun
 from tests.tolerance import assert_close
 from tfcaps import rem
 from tfcaps.models import constellation_capsnet
-from tfcaps.parts import kinds, without_spare_types
+from tfcaps.parts import estimation, kinds, without_spare_types
 from training.datasets import figures
 
 
@@ -91,7 +91,8 @@ def test_discriminants_tell_groups(rng):
     assert bias[1] - bias[0] == pytest.approx(np.log(3))
 
 
-def test_types_become_the_kinds_that_images_show():
+def test_types_become_the_kinds_that_images_show(monkeypatch):
+    monkeypatch.setattr(estimation, "_TOLD", 0.0)  # by random features
     (images, labels), masks = figures.draw(400, 3)
     images = (images / 255.0).astype("float32")
     network = constellation_capsnet((32, 32, 1), 10, 8, filters=(4,))
@@ -103,7 +104,8 @@ def test_types_become_the_kinds_that_images_show():
     assert features.shape == (400, 16, 16, 4)
     middles = masks.parts.mean(axis=1)
     cells = np.rint((middles - layer.offset) / layer.stride).astype(int)
-    schedule._set_kinds(seen._replace(cells=cells), features, images)
+    found = seen._replace(cells=cells)
+    assert schedule._set_kinds(found, features, images)
     has = np.array(layer.slots)
     assert_array_equal(has, np.outer(np.arange(8) < 5, np.ones(10)))
     design = figures.DESIGNS["figures"]
@@ -132,3 +134,19 @@ def test_types_become_the_kinds_that_images_show():
     assert_close(trees.activations, before.activations[:, before.types < 5])
     assert_close(smaller(images), network(images), atol=1e-5)
     assert without_spare_types(smaller) is smaller
+
+
+def test_types_that_do_not_tell_classes_are_taken_back(monkeypatch):
+    monkeypatch.setattr(estimation, "_TOLD", 2.0)
+    (images, labels), _ = figures.draw(200, 3)
+    images = (images / 255.0).astype("float32")
+    network = constellation_capsnet((32, 32, 1), 10, 8, filters=(4,))
+    schedule = begun(network, images, labels, epochs=6)
+    before = [*map(np.array, network.get_weights())]
+    templates = np.array(network.decoder.templates)
+    seen = schedule._look(images, labels)
+    schedule._accuracy = 2.0  # more than can be reached
+    assert not schedule._set_kinds(*seen, images)
+    for weight, value in zip(network.get_weights(), before, strict=True):
+        assert_array_equal(weight, value)
+    assert_array_equal(network.decoder.templates, templates)

@@ -22,9 +22,8 @@ _NARROWING = 0.6
 # The share of the images of a class in which it has a part, and pixels between
 # two types of a class.
 _LEAST, _APART = 0.4, 4.0
-# The share of images whose class must be told before it is known where it is,
-# and how much less it may be by new types.
-_KNOWN, _LESS = 0.9, 0.05
+# The share of images whose class must be told by new types, if it was before.
+_TOLD = 0.9
 # Pixels that a gradient need not bridge, and the share of the images of a class
 # in which a type must be found at a place to move there.
 _JUMP, _LEAST_SHARE = 3.0, 0.1
@@ -104,9 +103,9 @@ class BlueprintEstimation(HardenParts):
     found most often (gradients move it only by tenths of a pixel, and cannot
     exchange two). From the second epoch on a class keeps a slot for those types
     only that are found at their place in more than two fifths of its images.
-    Once, when it tells the classes, types become the kinds of parts that the
-    images of each class show when they are laid on each other, if they show
-    them clearly.
+    Once, types become the kinds of parts that the images of each class show
+    when they are laid on each other, if they show them clearly, and these tell
+    the classes as well.
 
     It also narrows the width of the routing from epoch to epoch, from
     `widths[0]` to `widths[1]` during three fifths of the epochs, and makes the
@@ -197,7 +196,6 @@ class BlueprintEstimation(HardenParts):
         if (
             self.distance is not None
             and 1 <= epoch < self._num_epochs - 2
-            and self._accuracy >= _KNOWN
             and not are_spare(self._parts.conv.get_weights()[1]).any()
             and self._set_kinds(found, features, images)
         ):
@@ -251,8 +249,8 @@ class BlueprintEstimation(HardenParts):
     ) -> bool:
         """Lets types, templates and blueprints be what the images show.
 
-        Returns whether they show parts clearly, and the classes are told as
-        well by these. Types stay what they were if not.
+        Returns whether they show parts clearly, and these tell the classes
+        as well. Types stay what they were if not.
         """
         layer, count = self._classes, self._parts.num_types
         images = np.asarray(images)
@@ -311,7 +309,7 @@ class BlueprintEstimation(HardenParts):
         layer.blueprint.assign(shifts / layer.side)
         layer.slots.assign(has)
         self._look(images, found.labels)
-        is_told = self._accuracy >= accuracy - _LESS
+        is_told = self._accuracy >= min(accuracy, _TOLD)
         if not is_told:
             for weight, value in zip(changed, before, strict=True):
                 weight.assign(value)
