@@ -77,7 +77,8 @@ def saliency_map(
     over the whole image instead.
 
     Args:
-        activations, couplings: As `Trees.activations` and `Trees.towards`.
+        activations: As `Trees.activations`, `[b, i]`.
+        couplings: As `Trees.towards`, `[b, i]`.
         fields: The receptive fields of the children, of which there is a grid.
 
     Returns:

@@ -303,7 +303,9 @@ class Evaluator:
     """`evaluate` for repeated use on one model, compiled once.
 
     Args:
-        model, levels, mode: As in `evaluate`. Weights may change between runs.
+        model: As in `evaluate`. Weights may change between runs.
+        levels: As in `evaluate`.
+        mode: As in `evaluate`.
         curve: The `levels` of `levels_curve`, for `Report.by_levels`. Defaults
             to none.
     """
