@@ -169,9 +169,9 @@ def _blueprints(
     """
     settings: dict[str, Any] = {}
     if config.part_types is not None:
-        settings = {"distance": None}
+        settings = {"merge": None}
     if model.is_trained:
-        settings = {"widths": None, "hard": 1.0, "distance": None}
+        settings = {"widths": None, "hard": 1.0, "merge": None}
     return BlueprintEstimation(
         batches.images,
         batches.labels,

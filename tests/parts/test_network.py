@@ -13,7 +13,7 @@ from tfcaps import rem
 from tfcaps.callbacks import BlueprintEstimation, HardenParts
 from tfcaps.models import constellation_capsnet
 from tfcaps.parts import ConstellationModel, constellation_losses
-from tfcaps.parts.estimation import Occurrences
+from tfcaps.parts.split_merge import Occurrences
 
 SMALL = SMALL_NETWORKS["constellation_capsnet"]
 # Which of two parts stands above the other tells two classes.
@@ -117,14 +117,14 @@ def test_outputs_are_what_is_trained():
     assert shared <= {id(w) for w in training.weights}
 
 
-def test_the_schedule_narrows_hardens_moves_and_sets_kinds(monkeypatch):
-    steps = {name: [] for name in ("_move", "_keep_slots", "_set_kinds")}
+def test_the_schedule_narrows_hardens_moves_merges_and_splits(monkeypatch):
+    steps = {name: [] for name in ("_move", "_merge_types", "_split_types")}
     for name, done in steps.items():
         step = getattr(BlueprintEstimation, name)
 
-        def noted(self, *given, step=step, done=done, name=name):
+        def noted(self, *given, step=step, done=done):
             done.append(epoch)
-            return name == "_set_kinds" or step(self, *given)
+            return step(self, *given)
 
         monkeypatch.setattr(BlueprintEstimation, name, noted)
     images, labels, _ = images_of(32)
@@ -152,7 +152,7 @@ def test_the_schedule_narrows_hardens_moves_and_sets_kinds(monkeypatch):
     assert widths == pytest.approx([4 * (1.5 / 4) ** share for share in done])
     assert hard == [0.0, 0.0, 1.0, 1.0, 1.0]
     # What is changed must be learnt before the end.
-    assert list(steps.values()) == [[0, 3], [3], [1, 2]]
+    assert list(steps.values()) == [[0, 1, 2, 3], [1, 2], [1]]
     assert np.abs(places[1] - places[0]).max() > 0.05
     assert_close(places[-1], places[-2])
 

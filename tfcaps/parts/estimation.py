@@ -1,61 +1,47 @@
 """Sets what gradients do not: blueprints, and how wide they are."""
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 from keras import ops
 from numpy.typing import NDArray
-from scipy.ndimage import gaussian_filter
 
 from tfcaps.graphs import only_layer
-from tfcaps.parts import kinds, samples
+from tfcaps.parts import samples
 from tfcaps.parts.constellation_caps import ConstellationCaps
 from tfcaps.parts.part_caps import SPARE_BIAS, PartCaps
+from tfcaps.parts.split_merge import (
+    Occurrences,
+    Slots,
+    same_kinds,
+    slots_of,
+    two_kinds,
+)
 
 Array = NDArray[Any]
 
 _BATCH = 250
 # The share of the epochs in which the width of the routing narrows.
 _NARROWING = 0.6
-# The share of the images of a class in which it has a part, and pixels between
-# two types of a class.
-_LEAST, _APART = 0.4, 4.0
-# The share of images whose class must be told by new types, if it was before.
-_TOLD = 0.9
+# The share of the images of a class in which it has a part, pixels between two
+# types of a class, and how clear two kinds must be for a type to be split.
+_LEAST, _APART, _CLEAR = 0.4, 4.0, 0.66
 # Pixels that a gradient need not bridge, and the share of the images of a class
 # in which a type must be found at a place to move there.
 _JUMP, _LEAST_SHARE = 3.0, 0.1
+# Width of the Gaussian window around a part, in half sides of a template.
+_FADING = 0.4
 
 
-class Occurrences(NamedTuple):
-    """What was found in some images, whose classes are known."""
+class _Views(NamedTuple):
+    """What a network makes of images."""
 
     active: Array  # activations `[n, h, w, t]` of soft competition
-    cells: Array  # row and column `[n, 2]` of the cell at which the class is
-    labels: Array  # classes `[n]`
-
-    def shares(self, classes: int) -> Array:
-        """Returns how often a type is so far from one of so many classes.
-
-        That is `[j, 2h, 2w, t]`, the class itself at `[h, w]`. Smoothed, so
-        that it is 1 for a part that is always found at one place.
-        """
-        rows, columns, types = self.active.shape[1:]
-        sums = np.zeros((classes, 2 * rows, 2 * columns, types))
-        for active, (row, column), label in zip(
-            self.active, self.cells, self.labels, strict=True
-        ):
-            down = slice(rows - row, 2 * rows - row)
-            right = slice(columns - column, 2 * columns - column)
-            sums[label, down, right] += active
-        counts = np.bincount(self.labels, minlength=classes)
-        sums /= np.maximum(counts, 1)[:, None, None, None]
-        # Around a lone part the filter's largest value is 1 / 2 pi.
-        return (
-            2.0 * np.pi * gaussian_filter(sums, (0, 1, 1, 0), mode="constant")
-        )
+    features: Array  # the map `[n, h, w, channels]` that parts are made of
+    drawn: Array  # the images, drawn again
 
 
 class HardenParts(keras.callbacks.Callback):
@@ -103,9 +89,6 @@ class BlueprintEstimation(HardenParts):
     found most often (gradients move it only by tenths of a pixel, and cannot
     exchange two). From the second epoch on a class keeps a slot for those types
     only that are found at their place in more than two fifths of its images.
-    Once, types become the kinds of parts that the images of each class show
-    when they are laid on each other, if they show them clearly, and these tell
-    the classes as well.
 
     It also narrows the width of the routing from epoch to epoch, from
     `widths[0]` to `widths[1]` during three fifths of the epochs, and makes the
@@ -125,9 +108,9 @@ class BlueprintEstimation(HardenParts):
         widths: Two floats, in pixels, or `None` for the width as it is.
             Defaults to `(6.0, 2.0)`.
         hard: Float in [0, 1]. Defaults to `0.35`.
-        distance: Float or `None`. How much two parts must differ to be of
-            different kinds, in standard deviations of what is seen at one
-            part. `None` leaves the types as they are. Defaults to `3.8`.
+        merge: Float or `None`. Cosine between 0 and 1 of where two types are
+            found, from which on they are one. `None` leaves the types as they
+            are. Defaults to `0.5`.
         seed: Int. Seed of what is drawn from arrays. Defaults to `0`.
 
     Raises:
@@ -144,7 +127,7 @@ class BlueprintEstimation(HardenParts):
         *,
         widths: tuple[float, float] | None = (6.0, 2.0),
         hard: float = 0.35,
-        distance: float | None = kinds.DISTANCE,
+        merge: float | None = 0.5,
         seed: int = 0,
     ):
         super().__init__(hard, epochs)
@@ -152,7 +135,7 @@ class BlueprintEstimation(HardenParts):
         if labels is not None:
             self.sample = samples.of_arrays(images, np.asarray(labels), seed)
         self.widths = widths
-        self.distance = distance
+        self.merge = merge
 
     def on_train_begin(self, logs: Any = None) -> None:
         if not getattr(self.model, "estimates_blueprints", False):
@@ -188,21 +171,21 @@ class BlueprintEstimation(HardenParts):
         images, labels = self.sample(epoch)
         if not len(labels):
             return
-        found, features = self._look(images, labels)
+        found, views = self._look(images, labels)
         self._most_active = float(found.active.max())
         if self._most_active < _LEAST_SHARE:
             return  # as in the first steps of a training
         # What is changed must be learnt before the end.
-        if (
-            self.distance is not None
-            and 1 <= epoch < self._num_epochs - 2
-            and not are_spare(self._parts.conv.get_weights()[1]).any()
-            and self._set_kinds(found, features, images)
-        ):
-            return
+        splits: list[tuple[int, Slots]] = []
+        if self.merge is not None and 1 <= epoch < self._num_epochs - 2:
+            found = self._merge_types(found, self.merge)
+            if epoch == 1:
+                splits = self._split_types(found, images, views)
         self._move(found)
         if epoch >= 1:
             self._keep_slots(found)
+        for split in splits:
+            self._part_slots(*split)
 
     def on_train_end(self, logs: Any = None) -> None:
         if self._most_active < _LEAST_SHARE:
@@ -214,13 +197,10 @@ class BlueprintEstimation(HardenParts):
                 flush=True,
             )
 
-    def _look(self, images: Array, labels: Array) -> tuple[Occurrences, Array]:
-        """Looks for parts, and for the place of each image's own class.
-
-        Returns them, and the map `[n, h, w, channels]` that parts are made of.
-        """
+    def _look(self, images: Array, labels: Array) -> tuple[Occurrences, _Views]:
+        """Looks for parts, and for the place of each image's own class."""
         layer, learner = self._classes, self.model.learner()
-        active, cells, features, right = [], [], [], []
+        active, cells, features, drawn = [], [], [], []
         for start in range(0, len(images), _BATCH):
             some = images[start : start + _BATCH]
             outputs = learner.predict_on_batch(some)
@@ -231,97 +211,130 @@ class BlueprintEstimation(HardenParts):
             evidence, place = layer.evidence_map(places, soft)
             evidence = ops.convert_to_numpy(evidence)
             classes = labels[start : start + _BATCH]
-            right.append(evidence.max(axis=-1).argmax(axis=-1) == classes)
             best = evidence[np.arange(len(classes)), classes].argmax(axis=-1)
             best = place(ops.convert_to_tensor(best[:, None], dtype="int32"))
             places = ops.convert_to_numpy(best)[:, 0]
             cells.append(np.rint((places - layer.offset) / layer.stride))
             active.append(np.minimum(ops.convert_to_numpy(soft), 1.0))
-            # Of a mixed policy.
+            # Of a mixed policy: half precision has no eigenvalues.
             features.append(outputs["features"].astype("float32"))
-        self._accuracy = float(np.mean(np.concatenate(right)))
-        where = np.concatenate(cells).astype(int)
-        found = Occurrences(np.concatenate(active), where, labels)
-        return found, np.concatenate(features)
+            drawn.append(outputs["reconstruction"])
+        every = np.concatenate(active)
+        found = Occurrences(every, np.concatenate(cells).astype(int), labels)
+        views = _Views(every, np.concatenate(features), np.concatenate(drawn))
+        return found, views
 
-    def _set_kinds(
-        self, found: Occurrences, features: Array, images: Array
-    ) -> bool:
-        """Lets types, templates and blueprints be what the images show.
+    def _merge_types(self, found: Occurrences, least: float) -> Occurrences:
+        """Merges types that are found at the same places."""
+        shares = found.shares(self._classes.num_capsules)
+        pairs = same_kinds(shares, found.mass, least)
+        if not pairs:
+            return found
+        kernel, bias, templates = self._type_weights()
+        active, mass = found.active.copy(), found.mass
+        for kept, gone in pairs:
+            share = mass[gone] / (mass[kept] + mass[gone])
+            for each in (kernel, bias, templates):
+                each[..., kept] += share * (each[..., gone] - each[..., kept])
+            kernel[..., gone], bias[gone] = 0.0, SPARE_BIAS
+            for of_type in (active, mass):
+                of_type[..., kept] += of_type[..., gone]
+                of_type[..., gone] = 0.0
+        self._set_type_weights(kernel, bias, templates)
+        return found._replace(active=np.minimum(active, 1.0))
 
-        Returns whether they show parts clearly, and these tell the classes
-        as well. Types stay what they were if not.
-        """
-        layer, count = self._classes, self._parts.num_types
-        images = np.asarray(images)
-        parts = kinds.find(
-            images,
-            found.labels,
-            layer.offset + layer.stride * found.cells,
-            self.model.decoder.size,
-            self.distance or 0.0,
-            count,
-            repeated=layer.max_of_type > 1,
-        )
-        if not parts.clear:
-            return False
-        shifts = np.array(ops.convert_to_numpy(layer.shifts))
-        has = np.zeros(shifts.shape[:2], "float32")
-        # The type at each place: none, and near a part it is not known.
-        rows, columns = found.active.shape[1:3]
-        types = np.full((len(images), rows + 2, columns + 2), count)
-        where, kind_there = [], []
-        for j, shift, kind in zip(*parts.slots, strict=True):
-            number = kind + count * int(has[kind::count, j].sum())
-            if number < len(has):
-                has[number, j], shifts[number, j] = 1.0, shift
-            of_class = np.flatnonzero((found.labels == j) & parts.fits)
-            cells = parts.places[of_class] + shift - layer.offset
-            cells = cells / layer.stride
-            cells = np.rint(cells).astype(int)
-            inside = np.all((cells >= 0) & (cells < (rows, columns)), axis=1)
-            where.append(np.column_stack([of_class, cells])[inside])
-            kind_there += [kind] * int(inside.sum())
-        image, row, column = np.concatenate(where).T
-        for down, right in np.ndindex(3, 3):
-            types[image, row + down, column + right] = -1
-        types[image, row + 1, column + 1] = kind_there
-        types = types[:, 1:-1, 1:-1]
-        known = (types >= 0) & parts.fits[:, None, None]
-        names, groups = np.unique(types[known], return_inverse=True)
-        learnt, more = kinds.discriminants(features[known], groups)
-        changed = [
-            *self._parts.weights,
-            *self.model.decoder.weights,
-            *layer.weights,
+    def _split_types(
+        self, found: Occurrences, images: Array, views: _Views
+    ) -> list[tuple[int, Slots]]:
+        """Splits types that stand for two kinds."""
+        layer = self._classes
+        kernel, bias, templates = self._type_weights()
+        spare = list(np.flatnonzero(are_spare(bias)))
+        shares = found.shares(layer.num_capsules)
+        pictures = partial(self._pictures, images=images, views=views)
+        splits: list[tuple[int, Slots]] = []
+        apart = _APART / layer.stride
+        todo = [
+            (t, t, slots_of(shares, t, _LEAST, apart))
+            for t in np.flatnonzero(~are_spare(bias)).tolist()
         ]
-        before = [np.array(ops.convert_to_numpy(w)) for w in changed]
-        accuracy = self._accuracy
-        kernel, bias = map(np.zeros_like, self._parts.conv.get_weights())
-        kernel[..., names[:-1]], bias[:] = learnt[:, :-1], SPARE_BIAS
-        bias[names[:-1]] = more[:-1]
-        self._parts.conv.set_weights([kernel, bias])
-        self._parts.nothing_conv.set_weights(
-            [learnt[None, None, :, -1:], more[-1:]]
+        while todo and spare:
+            # Occurrences of what was split off are those of the type it was.
+            t, was, slots = todo.pop()
+            kinds = two_kinds(found, was, slots, pictures, views.features)
+            if kinds is None or kinds.clarity < _CLEAR:
+                continue
+            new = int(spare.pop(0))
+            half, more = kinds.kernel / 2, kinds.bias / 2
+            # Both together are there where the one was.
+            bias[new], bias[t] = bias[t] + more, bias[t] - more
+            bias[[new, t]] -= math.log(2)
+            kernel[..., new] = kernel[..., t] + half
+            kernel[..., t] -= half
+            templates[..., new] = templates[..., t]
+            of_each = [
+                (t, was, slots.of(~kinds.second)),
+                (new, was, slots.of(kinds.second)),
+            ]
+            splits = [each for each in splits if each[0] != t]
+            splits += [(each, own) for each, _, own in of_each]
+            todo += of_each
+        if splits:
+            self._set_type_weights(kernel, bias, templates)
+        return splits
+
+    def _pictures(self, where: Array, images: Array, views: _Views) -> Array:
+        """Returns what is seen around cells, without other parts near by.
+
+        Cells are image, row and column, `[k, 3]`; what is seen is `[k, pixels]`
+        and fades out.
+        """
+        decoder = self.model.decoder
+        templates = ops.convert_to_numpy(decoder.pictures)  # [s, s, c, t]
+        step, reach = round(self._classes.stride), len(templates) // 2
+        middle = self._classes.offset + self._classes.stride * where[:, 1:]
+        middle = np.rint(middle).astype(int)
+        around = np.arange(2 * reach + 1)
+        sides = ((0, 0), (reach, reach), (reach, reach), (0, 0))
+        rest = np.pad(images - views.drawn, sides)[
+            where[:, :1, None],
+            middle[:, :1, None] + around[:, None],
+            middle[:, 1:, None] + around,
+        ]
+        # What is drawn of the cells next to it belongs to the part itself.
+        own = np.zeros(
+            (len(where), *(rest.shape[1] + 2 * step,) * 2, rest.shape[-1])
         )
-        active = types[..., None] == np.arange(count)
-        self.model.decoder.adapt(images[parts.fits], active[parts.fits])
-        layer.blueprint.assign(shifts / layer.side)
-        layer.slots.assign(has)
-        self._look(images, found.labels)
-        is_told = self._accuracy >= min(accuracy, _TOLD)
-        if not is_told:
-            for weight, value in zip(changed, before, strict=True):
-                weight.assign(value)
-        return is_told
+        active = np.pad(views.active, ((0, 0), (1, 1), (1, 1), (0, 0)))
+        for down, right in np.ndindex(3, 3):
+            there = active[where[:, 0], where[:, 1] + down, where[:, 2] + right]
+            rows = slice(step * down, step * down + len(around))
+            columns = slice(step * right, step * right + len(around))
+            drawn = np.einsum("kt,rsct->krsc", there, templates)
+            own[:, rows, columns] += drawn
+        pictures = rest + own[:, step:-step, step:-step]
+        fading = np.exp(-0.5 * ((around - reach) / (_FADING * reach)) ** 2)
+        pictures = pictures * (fading[:, None] * fading)[..., None]
+        return pictures.reshape(len(where), -1)
 
     def _keep_spare(self) -> None:
         """Takes back where momentum has carried types that are no more."""
-        kernel, bias = (np.array(w) for w in self._parts.conv.get_weights())
+        kernel, bias, templates = self._type_weights()
         spare = are_spare(bias)
         if spare.any():
             kernel[..., spare], bias[spare] = 0.0, SPARE_BIAS
-            self._parts.conv.set_weights([kernel, bias])
+            self._set_type_weights(kernel, bias, templates)
+
+    def _type_weights(self) -> tuple[Array, Array, Array]:
+        kernel, bias = (np.array(w) for w in self._parts.conv.get_weights())
+        decoder = self.model.decoder
+        return kernel, bias, np.array(decoder.templates)
+
+    def _set_type_weights(
+        self, kernel: Array, bias: Array, templates: Array
+    ) -> None:
+        self._parts.conv.set_weights([kernel, bias])
+        self.model.decoder.templates.assign(templates)
 
     def _move(self, found: Occurrences) -> None:
         """Moves types to where they are found most."""
@@ -377,6 +390,21 @@ class BlueprintEstimation(HardenParts):
         # A class of which too little was seen stays as it is.
         has = np.where(has.any(axis=0), has, ops.convert_to_numpy(layer.slots))
         layer.slots.assign(has.astype("float32"))
+
+    def _part_slots(self, t: int, slots: Slots) -> None:
+        """Gives a type that was split those slots that are of its kind."""
+        layer = self._classes
+        shifts = np.array(ops.convert_to_numpy(layer.shifts))
+        has = np.array(ops.convert_to_numpy(layer.slots))
+        types = len(shifts) // layer.max_of_type
+        has[t::types] = 0.0
+        for j, cell in zip(*slots, strict=True):
+            number = t + types * int(has[t::types, j].sum())
+            if number < len(has):
+                has[number, j] = 1.0
+                shifts[number, j] = layer.stride * cell
+        layer.blueprint.assign(shifts / layer.side)
+        layer.slots.assign(has)
 
 
 def are_spare(bias: Array) -> Array:

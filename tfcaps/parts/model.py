@@ -357,7 +357,7 @@ def _with_schedule(
         hard = 1.0 if is_trained else _HARD_IF_NOT_SHARED
         schedule = HardenParts(hard)
     elif is_trained:
-        schedule = BlueprintEstimation(widths=None, hard=1.0, distance=None)
+        schedule = BlueprintEstimation(widths=None, hard=1.0, merge=None)
     else:
         schedule = BlueprintEstimation()
     if isinstance(schedule, BlueprintEstimation):
