@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from tests.parts.test_network import begun
 from tests.tolerance import assert_close
-from tfcaps.parts import kinds
+from tfcaps import rem
+from tfcaps.models import constellation_capsnet
+from tfcaps.parts import estimation, kinds, without_spare_types
 from training.datasets import figures
 
 
@@ -75,3 +78,81 @@ def test_windows_are_read_between_pixels(rng):
     assert beyond.shape == (1, 5, 5, 2) and not beyond.any()
     edge = kinds.windows(np.ones((1, 5, 5, 1)), [(0.0, 4.0)], 3)[0, ..., 0]
     assert_array_equal(edge, [[0, 0, 0], [1, 1, 0], [1, 1, 0]])
+
+
+def test_discriminants_tell_groups(rng):
+    groups = np.arange(600) % 3
+    middles = np.array([[2.0, 0, 0], [0, 2.0, 0], [0, 0, 0]])
+    features = middles[groups] + rng.normal(0, 0.5, (600, 3))
+    kernel, bias = kinds.discriminants(features, groups)
+    assert np.mean((features @ kernel + bias).argmax(axis=1) == groups) > 0.95
+    # Of groups that do not differ the larger one is likelier.
+    _, bias = kinds.discriminants(np.ones((4, 2)), np.array([0, 1, 1, 1]))
+    assert bias[1] - bias[0] == pytest.approx(np.log(3))
+
+
+def test_types_become_the_kinds_that_images_show(monkeypatch):
+    monkeypatch.setattr(estimation, "_TOLD", 0.0)  # by random features
+    (images, labels), masks = figures.draw(400, 3)
+    images = (images / 255.0).astype("float32")
+    network = constellation_capsnet((32, 32, 1), 10, 8, filters=(4,))
+    schedule = begun(network, images, labels, epochs=6)
+    layer, parts = (
+        network.get_layer(name) for name in ("class_caps", "part_caps")
+    )
+    seen, views = schedule._look(images, labels)
+    middles = masks.parts.mean(axis=1)
+    cells = np.rint((middles - layer.offset) / layer.stride).astype(int)
+    found = seen._replace(cells=cells)
+    assert not schedule._are_set
+    assert schedule._set_kinds(found, images, views.features)
+    assert schedule._are_set  # so that they are set once, after a break too
+    has = np.array(layer.slots)
+    assert_array_equal(has, np.outer(np.arange(8) < 5, np.ones(10)))
+    design = figures.DESIGNS["figures"]
+    places = np.array(design.slots) - np.mean(design.slots, axis=0)
+    shifts = np.array(layer.shifts)[:5].swapaxes(0, 1)
+    shifts -= shifts.mean(axis=1, keepdims=True)
+    apart = np.linalg.norm(shifts[:, :, None] - places, axis=-1)
+    assert apart.min(axis=-1).max() < 1.5
+    names = np.array(design.figures)
+    names = np.take_along_axis(names, apart.argmin(axis=-1), axis=1)
+    assert (names == names[0]).all() and len({*names[0]}) == 5
+    square, ring = (list(names[0]).index(kind) for kind in ("square", "ring"))
+    middle = np.array(network.decoder.templates)[4:7, 4:7, 0].mean(axis=(0, 1))
+    assert middle[square] > 2 * middle[ring] > 0
+    assert_array_equal(np.array(parts.conv.bias) < -5000, np.arange(8) > 4)
+    # Momentum moves what is spare on, and it is taken back.
+    moved = parts.conv.kernel + np.full_like(parts.conv.kernel, 0.01)
+    parts.conv.kernel.assign(moved)
+    schedule.on_epoch_end(epoch=5)
+    assert not np.array(parts.conv.kernel)[..., 5:].any()
+    smaller, images = without_spare_types(network), images[:40]
+    assert smaller.get_layer("part_caps").num_types == 5
+    assert_array_equal(smaller.get_layer("class_caps").slots, has[:5])
+    trees, before = (rem.trees(each, images) for each in (smaller, network))
+    assert not before.activations[:, before.types > 4].any()
+    assert_close(trees.activations, before.activations[:, before.types < 5])
+    assert_close(smaller(images), network(images), atol=1e-5)
+    assert without_spare_types(smaller) is smaller
+
+
+def test_types_that_tell_classes_less_are_taken_back(monkeypatch):
+    (images, labels), _ = figures.draw(200, 3)
+    images = (images / 255.0).astype("float32")
+    network = constellation_capsnet((32, 32, 1), 10, 8, filters=(4,))
+    schedule = begun(network, images, labels, epochs=6)
+    before = [*map(np.array, network.get_weights())]
+    templates = np.array(network.decoder.templates)
+    seen, views = schedule._look(images, labels)
+    told = iter([0.9, 0.8])  # before they are set, and then
+
+    def look(images, labels):
+        schedule._accuracy = next(told)
+
+    monkeypatch.setattr(schedule, "_look", look)
+    assert not schedule._set_kinds(seen, images, views.features)
+    assert not schedule._are_set
+    for weight, value in zip(network.get_weights(), before, strict=True):
+        assert_array_equal(weight, value)
+    assert_array_equal(network.decoder.templates, templates)

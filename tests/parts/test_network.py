@@ -12,7 +12,11 @@ from tests.tolerance import assert_all_equal, assert_close
 from tfcaps import rem
 from tfcaps.callbacks import BlueprintEstimation, HardenParts
 from tfcaps.models import constellation_capsnet
-from tfcaps.parts import ConstellationModel, constellation_losses
+from tfcaps.parts import (
+    ConstellationModel,
+    constellation_losses,
+    estimation,
+)
 from tfcaps.parts.split_merge import Occurrences
 
 SMALL = SMALL_NETWORKS["constellation_capsnet"]
@@ -127,6 +131,7 @@ def test_the_schedule_narrows_hardens_moves_merges_and_splits(monkeypatch):
             return step(self, *given)
 
         monkeypatch.setattr(BlueprintEstimation, name, noted)
+    monkeypatch.setattr(estimation, "_KNOWN", 0.0)
     images, labels, _ = images_of(32)
     network = small()
     network.get_layer("part_caps").nothing_conv.bias.assign([-8.0])

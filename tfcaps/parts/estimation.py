@@ -10,7 +10,7 @@ from keras import ops
 from numpy.typing import NDArray
 
 from tfcaps.graphs import only_layer
-from tfcaps.parts import samples
+from tfcaps.parts import kinds, samples
 from tfcaps.parts.constellation_caps import ConstellationCaps
 from tfcaps.parts.part_caps import SPARE_BIAS, PartCaps
 from tfcaps.parts.split_merge import (
@@ -29,6 +29,11 @@ _NARROWING = 0.6
 # The share of the images of a class in which it has a part, pixels between two
 # types of a class, and how clear two kinds must be for a type to be split.
 _LEAST, _APART, _CLEAR = 0.4, 4.0, 0.66
+# The share of images whose class new types must tell, if it was told before,
+# and the bias of spare types from then on.
+_TOLD, _SET = 0.87, 2.0 * SPARE_BIAS
+# The share of images whose class is told from which on types are merged.
+_KNOWN = 0.5
 # Pixels that a gradient need not bridge, and the share of the images of a class
 # in which a type must be found at a place to move there.
 _JUMP, _LEAST_SHARE = 3.0, 0.1
@@ -89,6 +94,9 @@ class BlueprintEstimation(HardenParts):
     found most often (gradients move it only by tenths of a pixel, and cannot
     exchange two). From the second epoch on a class keeps a slot for those types
     only that are found at their place in more than two fifths of its images.
+    Types are merged and split; once, they become the kinds of parts that the
+    images of each class show when they are laid on each other, if these show
+    them clearly, and if they tell the classes as well.
 
     It also narrows the width of the routing from epoch to epoch, from
     `widths[0]` to `widths[1]` during three fifths of the epochs, and makes the
@@ -177,10 +185,17 @@ class BlueprintEstimation(HardenParts):
             return  # as in the first steps of a training
         # What is changed must be learnt before the end.
         splits: list[tuple[int, Slots]] = []
+        is_known = self._accuracy >= _KNOWN
         if self.merge is not None and 1 <= epoch < self._num_epochs - 2:
-            found = self._merge_types(found, self.merge)
-            if epoch == 1:
-                splits = self._split_types(found, images, views)
+            if not self._are_set and self._set_kinds(
+                found, images, views.features
+            ):
+                return
+            # Where classes are not told yet, places of parts say nothing.
+            if is_known:
+                found = self._merge_types(found, self.merge)
+                if epoch == 1:
+                    splits = self._split_types(found, images, views)
         self._move(found)
         if epoch >= 1:
             self._keep_slots(found)
@@ -200,7 +215,7 @@ class BlueprintEstimation(HardenParts):
     def _look(self, images: Array, labels: Array) -> tuple[Occurrences, _Views]:
         """Looks for parts, and for the place of each image's own class."""
         layer, learner = self._classes, self.model.learner()
-        active, cells, features, drawn = [], [], [], []
+        active, cells, features, drawn, right = [], [], [], [], []
         for start in range(0, len(images), _BATCH):
             some = images[start : start + _BATCH]
             outputs = learner.predict_on_batch(some)
@@ -211,6 +226,7 @@ class BlueprintEstimation(HardenParts):
             evidence, place = layer.evidence_map(places, soft)
             evidence = ops.convert_to_numpy(evidence)
             classes = labels[start : start + _BATCH]
+            right.append(evidence.max(axis=-1).argmax(axis=-1) == classes)
             best = evidence[np.arange(len(classes)), classes].argmax(axis=-1)
             best = place(ops.convert_to_tensor(best[:, None], dtype="int32"))
             places = ops.convert_to_numpy(best)[:, 0]
@@ -219,10 +235,86 @@ class BlueprintEstimation(HardenParts):
             # Of a mixed policy: half precision has no eigenvalues.
             features.append(outputs["features"].astype("float32"))
             drawn.append(outputs["reconstruction"])
+        self._accuracy = float(np.mean(np.concatenate(right)))
         every = np.concatenate(active)
         found = Occurrences(every, np.concatenate(cells).astype(int), labels)
         views = _Views(every, np.concatenate(features), np.concatenate(drawn))
         return found, views
+
+    def _set_kinds(
+        self, found: Occurrences, images: Array, features: Array
+    ) -> bool:
+        """Lets types, templates and blueprints be what the images show.
+
+        Returns whether they show parts clearly, and these tell the classes
+        as well. Types stay what they were if not.
+        """
+        layer, count = self._classes, self._parts.num_types
+        images = np.asarray(images)
+        parts = kinds.find(
+            images,
+            found.labels,
+            layer.offset + layer.stride * found.cells,
+            self.model.decoder.size,
+            most=count,
+            repeated=layer.max_of_type > 1,
+        )
+        if not parts.clear:
+            return False
+        shifts = np.array(ops.convert_to_numpy(layer.shifts))
+        has = np.zeros(shifts.shape[:2], "float32")
+        # The type at each place: none, and near a part it is not known.
+        rows, columns = found.active.shape[1:3]
+        types = np.full((len(images), rows + 2, columns + 2), count)
+        where, kind_there = [], []
+        for j, shift, kind in zip(*parts.slots, strict=True):
+            number = kind + count * int(has[kind::count, j].sum())
+            if number < len(has):
+                has[number, j], shifts[number, j] = 1.0, shift
+            of_class = np.flatnonzero((found.labels == j) & parts.fits)
+            cells = parts.places[of_class] + shift - layer.offset
+            cells = cells / layer.stride
+            cells = np.rint(cells).astype(int)
+            inside = np.all((cells >= 0) & (cells < (rows, columns)), axis=1)
+            where.append(np.column_stack([of_class, cells])[inside])
+            kind_there += [kind] * int(inside.sum())
+        image, row, column = np.concatenate(where).T
+        for down, right in np.ndindex(3, 3):
+            types[image, row + down, column + right] = -1
+        types[image, row + 1, column + 1] = kind_there
+        types = types[:, 1:-1, 1:-1]
+        known = (types >= 0) & parts.fits[:, None, None]
+        names, groups = np.unique(types[known], return_inverse=True)
+        learnt, more = kinds.discriminants(features[known], groups)
+        changed = [
+            *self._parts.weights,
+            *self.model.decoder.weights,
+            *layer.weights,
+        ]
+        before = [np.array(ops.convert_to_numpy(w)) for w in changed]
+        width = ops.convert_to_numpy(layer.log_width)
+        if self.widths is not None:  # that which they have in the end
+            layer.log_width.assign(math.log(self.widths[1]))
+        self._look(images, found.labels)
+        accuracy = self._accuracy
+        kernel, bias = map(np.zeros_like, self._parts.conv.get_weights())
+        kernel[..., names[:-1]], bias[:] = learnt[:, :-1], _SET
+        bias[names[:-1]] = more[:-1]
+        self._parts.conv.set_weights([kernel, bias])
+        self._parts.nothing_conv.set_weights(
+            [learnt[None, None, :, -1:], more[-1:]]
+        )
+        active = types[..., None] == np.arange(count)
+        self.model.decoder.adapt(images[parts.fits], active[parts.fits])
+        layer.blueprint.assign(shifts / layer.side)
+        layer.slots.assign(has)
+        self._look(images, found.labels)
+        is_told = self._accuracy >= min(accuracy, _TOLD)
+        layer.log_width.assign(width)
+        if not is_told:
+            for weight, value in zip(changed, before, strict=True):
+                weight.assign(value)
+        return is_told
 
     def _merge_types(self, found: Occurrences, least: float) -> Occurrences:
         """Merges types that are found at the same places."""
@@ -317,12 +409,19 @@ class BlueprintEstimation(HardenParts):
         pictures = pictures * (fading[:, None] * fading)[..., None]
         return pictures.reshape(len(where), -1)
 
+    @property
+    def _are_set(self) -> bool:
+        """Whether types are what the images show: a resumed run knows, too."""
+        bias = self._parts.conv.get_weights()[1]
+        return bool((bias < 0.75 * _SET).any())
+
     def _keep_spare(self) -> None:
         """Takes back where momentum has carried types that are no more."""
         kernel, bias, templates = self._type_weights()
         spare = are_spare(bias)
         if spare.any():
-            kernel[..., spare], bias[spare] = 0.0, SPARE_BIAS
+            kernel[..., spare] = 0.0
+            bias[spare] = _SET if self._are_set else SPARE_BIAS
             self._set_type_weights(kernel, bias, templates)
 
     def _type_weights(self) -> tuple[Array, Array, Array]:

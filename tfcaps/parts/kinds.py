@@ -276,3 +276,25 @@ def _distances(seen: list[Array], near: list[Array]) -> Array:
     apart = np.minimum(apart, apart.T) - np.add.outer(by_noise, by_noise)
     np.fill_diagonal(apart, 0.0)
     return np.sqrt(np.maximum(apart, 0.0))
+
+
+def discriminants(features: Array, groups: Array) -> tuple[Array, Array]:
+    """Returns Fisher's linear discriminants of groups, as logits.
+
+    Args:
+        features: Array `[k, channels]`.
+        groups: The group of each, ints `[k]`, each with a member at least.
+
+    Returns:
+        Kernel `[channels, g]` and bias `[g]`.
+    """
+    count = int(groups.max()) + 1
+    spread = features.std(axis=0) + 1e-3
+    scaled = features / spread
+    means = np.stack([scaled[groups == k].mean(axis=0) for k in range(count)])
+    within = scaled - means[groups]
+    covariance = within.T @ within / len(within)
+    kernel = np.linalg.solve(covariance + 0.1 * np.eye(len(spread)), means.T)
+    bias = -0.5 * np.sum(means.T * kernel, axis=0)
+    bias += np.log(np.bincount(groups, minlength=count) / len(groups))
+    return kernel / spread[:, None], bias
