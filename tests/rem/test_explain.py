@@ -41,7 +41,7 @@ def test_it_says_what_the_functions_beneath_it_say(explained):
     for k, (text, record) in enumerate(
         zip(paragraphs, explained.records, strict=True)
     ):
-        assert text.startswith(f"image {k}: {record['class']}, length ")
+        assert text.startswith(f"image {k}: class {record['class']}, length ")
         assert text.count(" at x ") == len(record["leaves"]) == trees.leaves[k]
     assert "(right)" in paragraphs[0] or "(WRONG)" in paragraphs[0]
     assert "(" not in paragraphs[2].split(";")[0]

@@ -112,7 +112,7 @@ def frames(deep: Array, middle: Array) -> Frames:
     coarse = components(deep, _COMPONENTS)(deep)
     near = at(ndimage.zoom(coarse, (*times, 1), order=1), cells)
     fine = at(components(middle, _COMPONENTS)(middle), cells)
-    weight = at(mass, cells)
+    weight = at(mass, cells) + 1e-9  # all alike where nothing stands out
     weight /= weight.sum(axis=1, keepdims=True)
     z = (cells % columns + 1j * (cells // columns)) + (0.5 + 0.5j)
     centre = (weight * z).sum(axis=1, keepdims=True)
