@@ -105,7 +105,9 @@ def test_types_become_the_kinds_that_images_show(monkeypatch):
     cells = np.rint((middles - layer.offset) / layer.stride).astype(int)
     found = seen._replace(cells=cells)
     assert not schedule._are_set
+    width = float(layer.log_width)
     assert schedule._set_kinds(found, images, views.features)
+    assert float(layer.log_width) == width
     assert schedule._are_set  # so that they are set once, after a break too
     has = np.array(layer.slots)
     assert_array_equal(has, np.outer(np.arange(8) < 5, np.ones(10)))

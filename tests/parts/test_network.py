@@ -121,7 +121,19 @@ def test_outputs_are_what_is_trained():
     assert shared <= {id(w) for w in training.weights}
 
 
-def test_the_schedule_narrows_hardens_moves_merges_and_splits(monkeypatch):
+@pytest.mark.parametrize(
+    ("known", "are_set", "moved", "merged", "split"),
+    [
+        (0.0, False, [0, 1, 2, 3], [1, 2], [1]),
+        # Where classes are not told yet, types are neither merged nor split.
+        (1.1, False, [0, 1, 2, 3], [], []),
+        # Nothing else is done where they have just been set.
+        (0.0, True, [0, 3], [], []),
+    ],
+)
+def test_the_schedule_narrows_hardens_moves_merges_and_splits(
+    monkeypatch, known, are_set, moved, merged, split
+):
     steps = {name: [] for name in ("_move", "_merge_types", "_split_types")}
     for name, done in steps.items():
         step = getattr(BlueprintEstimation, name)
@@ -131,7 +143,8 @@ def test_the_schedule_narrows_hardens_moves_merges_and_splits(monkeypatch):
             return step(self, *given)
 
         monkeypatch.setattr(BlueprintEstimation, name, noted)
-    monkeypatch.setattr(estimation, "_KNOWN", 0.0)
+    monkeypatch.setattr(estimation, "_KNOWN", known)
+    monkeypatch.setattr(BlueprintEstimation, "_set_kinds", lambda *_: are_set)
     images, labels, _ = images_of(32)
     network = small()
     network.get_layer("part_caps").nothing_conv.bias.assign([-8.0])
@@ -157,7 +170,7 @@ def test_the_schedule_narrows_hardens_moves_merges_and_splits(monkeypatch):
     assert widths == pytest.approx([4 * (1.5 / 4) ** share for share in done])
     assert hard == [0.0, 0.0, 1.0, 1.0, 1.0]
     # What is changed must be learnt before the end.
-    assert list(steps.values()) == [[0, 1, 2, 3], [1, 2], [1]]
+    assert list(steps.values()) == [moved, merged, split]
     assert np.abs(places[1] - places[0]).max() > 0.05
     assert_close(places[-1], places[-2])
 
