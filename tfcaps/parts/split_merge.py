@@ -16,8 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
-from tfcaps.parts.kinds import discriminants
-
 Array = NDArray[Any]
 
 # Weaker types tell nothing of where they are found: parts of an image.
@@ -258,7 +256,12 @@ def _held_out_accuracy(seen: Array, second: Array) -> float:
 
 
 def _discriminant(values: Array, second: Array) -> tuple[Array, float]:
-    """Returns Fisher's discriminant of two groups, as if equally frequent."""
-    kernel, bias = discriminants(values, second.astype(int))
-    frequent = np.diff(np.log(np.bincount(second, minlength=2)))
-    return kernel[:, 1] - kernel[:, 0], float(bias[1] - bias[0] - frequent[0])
+    """Returns Fisher's linear discriminant of two groups, as logits."""
+    spread = values.std(axis=0) + 1e-3
+    scaled = values / spread
+    means = [scaled[second == k].mean(axis=0) for k in (0, 1)]
+    within = scaled - np.where(second[:, None] == 1, means[1], means[0])
+    covariance = within.T @ within / len(within) + 0.1 * np.eye(len(spread))
+    kernel = np.linalg.solve(covariance, means[1] - means[0])
+    bias = -0.5 * float(kernel @ (means[0] + means[1]))
+    return kernel / spread, bias
