@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from tfcaps.graphs import calls_of, inner_model
+from tfcaps.ops import check_that
 
 _BYTE = 255
 # The layers before the first kernel bring what a network takes to a width of
@@ -42,13 +43,9 @@ def pixels_of(
     Raises:
         ValueError: If an argument is unknown, or the two contradict each other.
     """
-    if input_dtype not in (None, "uint8", "float32"):
-        raise ValueError(
-            '`input_dtype` must be "uint8" or "float32". Received: '
-            f"{input_dtype!r}."
-        )
-    if pixels not in (None, 1, _BYTE):
-        raise ValueError(f"`pixels` must be 1 or 255. Received: {pixels!r}.")
+    known = input_dtype in (None, "uint8", "float32")
+    check_that(known, 'be "uint8" or "float32"', input_dtype=input_dtype)
+    check_that(pixels in (None, 1, _BYTE), "be 1 or 255", pixels=pixels)
     [taken] = model.inputs
     is_integer = np.dtype(taken.dtype).kind in "iu" if taken.dtype else False
     if len(taken.shape) != 4:  # signals, tables, volumes

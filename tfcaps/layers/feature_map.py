@@ -24,8 +24,6 @@ class FeatureMapLayer(Configured, keras.layers.Layer):
             has the channels first.
     """
 
-    gone = {"kernel_initializer": ..., "bias_initializer": ...}
-
     def __init__(self, *, data_format: str | None = None, **kwargs: Any):
         given = data_format or keras.config.image_data_format()
         if given != _LAST:

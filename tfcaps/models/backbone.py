@@ -91,17 +91,7 @@ def on_backbone(
         ValueError: If the backbone is not built or makes no feature map, or the
             images' size is not known or they have other channels.
     """
-    shapes = []
-    if backbone.built:
-        tensors = [*backbone.inputs, *backbone.outputs]
-        shapes = [tuple(tensor.shape) for tensor in tensors]
-    if [len(shape) for shape in shapes] != [4, 4]:
-        raise ValueError(
-            "`backbone` must be a built model from images [batch, rows, "
-            "columns, channels] to one feature map of the same axes. Received: "
-            f"{backbone.name!r} with the shapes {shapes}. Build it, and leave "
-            "out its top."
-        )
+    check_backbone(backbone)
     if first := _with_channels_first(backbone):
         raise ValueError(
             f"`backbone` must have the channels last. Received: {first.name!r} "
@@ -119,6 +109,21 @@ def on_backbone(
     # In float32 whatever the policy: it was not trained in another.
     frozen = FrozenModel(backbone, dtype="float32", name="backbone")
     return images, frozen(images)
+
+
+def check_backbone(backbone: keras.Model) -> None:
+    """Raises `ValueError` unless it is built, from images to a feature map."""
+    shapes = []
+    if backbone.built:
+        tensors = [*backbone.inputs, *backbone.outputs]
+        shapes = [tuple(tensor.shape) for tensor in tensors]
+    if [len(shape) for shape in shapes] != [4, 4]:
+        raise ValueError(
+            "`backbone` must be a built model from images [batch, rows, "
+            "columns, channels] to one feature map of the same axes. Received: "
+            f"{backbone.name!r} with the shapes {shapes}. Build it, and leave "
+            "out its top."
+        )
 
 
 def _with_channels_first(model: keras.Model) -> Any:

@@ -23,7 +23,7 @@ from scipy.spatial.distance import squareform
 Array = NDArray[Any]
 
 # How much kinds differ at least, and how many there may be at most.
-DISTANCE, MOST = 3.8, 64
+_DISTANCE, _MOST = 3.8, 64
 # How often images are moved, by how many pixels at most each time, and the
 # share of them that fits worst and is left out of what is learnt.
 _ROUNDS, _REACH, _MISFITS = 6, 2, 0.25
@@ -74,24 +74,14 @@ def find(
     labels: Array,
     places: Array,
     size: int,
-    distance: float = DISTANCE,
-    most: int = MOST,
+    most: int = _MOST,
     repeated: bool = False,
 ) -> Parts:
-    """Finds the parts of classes, and their kinds.
+    """Finds the parts of classes, and their kinds, `most` at most.
 
-    Args:
-        images: Images `[n, h, w, c]`.
-        labels: Their classes `[n]`.
-        places: Row and column of the class in each, in pixels, `[n, 2]`, to
-            about two pixels.
-        size: Int, odd. Rows and columns of a template, which is larger than a
-            part.
-        distance: Float. Parts that differ more are of different kinds, in
-            deviations of what is seen at one part. Defaults to `3.8`.
-        most: Int. The most kinds there may be. Defaults to `64`.
-        repeated: Bool. A class may have a kind more than once. Defaults to
-            `False`.
+    Of images `[n, h, w, c]`, of the class in each, at row and column `[n, 2]`
+    to about two pixels, and the `size` of a template, which is larger than a
+    part. `repeated` if a class may have a kind more than once.
     """
     images = images - np.median(images, axis=(1, 2), keepdims=True)
     places, fits = places.astype(float), np.zeros(len(labels), bool)
@@ -132,9 +122,9 @@ def find(
         if not repeated:  # parts of one class are never of one kind
             of_one = np.equal.outer(classes, classes)
             of_one &= ~np.eye(len(classes), dtype=bool)
-            apart[of_one] = _NEVER * distance
+            apart[of_one] = _NEVER * _DISTANCE
         tree = linkage(squareform(apart, checks=False), "average")
-        kinds = fcluster(tree, distance, "distance")
+        kinds = fcluster(tree, _DISTANCE, "distance")
         if kinds.max() > most:
             kinds = fcluster(tree, most, "maxclust")
     slots = Slots(np.array(classes, int), np.array(shifts), kinds - 1)
@@ -243,11 +233,7 @@ def _distances(seen: list[Array], near: list[Array]) -> Array:
     """Returns how different slots look, `[s, s]`.
 
     That is the least Mahalanobis distance of their mean pictures, moved a
-    little, by how pictures differ at one slot.
-
-    Args:
-        seen: Of each slot the pictures `[k, pixels]`.
-        near: Of each slot the mean picture, moved, `[m, pixels]`.
+    little, by how pictures differ at one slot: `[m, pixels]`, `[k, pixels]`.
     """
     means = np.stack([pictures.mean(axis=0) for pictures in seen])
     every = np.concatenate(seen)
@@ -281,12 +267,8 @@ def _distances(seen: list[Array], near: list[Array]) -> Array:
 def discriminants(features: Array, groups: Array) -> tuple[Array, Array]:
     """Returns Fisher's linear discriminants of groups, as logits.
 
-    Args:
-        features: Array `[k, channels]`.
-        groups: The group of each, ints `[k]`, each with a member at least.
-
-    Returns:
-        Kernel `[channels, g]` and bias `[g]`.
+    That is kernel `[channels, g]` and bias `[g]`, of features `[k, channels]`
+    and the group of each, ints `[k]`, each with a member at least.
     """
     count = int(groups.max()) + 1
     spread = features.std(axis=0) + 1e-3

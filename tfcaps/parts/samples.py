@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfcaps.finite import check_images
-from tfcaps.labels import indices_of, numbers_of
+from tfcaps.labels import check_one_each, indices_of, numbers_of
 
 Array = NDArray[Any]
 # Gives images `[n, h, w, c]` and class indices `[n]`, drawn anew for each
@@ -38,13 +38,9 @@ def of_data(
 ) -> tuple[Any, Sample]:
     """Returns what `fit` is to train on, and what draws from it.
 
-    Args:
-        x: Arrays, a data set of batches, or a generator of them, which is
-            watched while it is trained on.
-        y: Labels, for arrays.
-        split: Share of the last arrays that `fit` does not train on.
-        sizes: Rows, columns and channels of an image, and the number of
-            classes.
+    A generator is watched while it is trained on; of arrays `fit` does not
+    train on the last, a share `split`. Sizes are those of an image, and the
+    number of classes.
     """
     if y is not None:
         images, labels = _arrays(x, y, sizes)
@@ -114,11 +110,7 @@ def _arrays(x: Any, y: Any, sizes: Any) -> tuple[Array, Array]:
         none = labels.max(axis=1) <= 0
         labels = np.where(none, -1, labels.argmax(axis=1))
     labels = indices_of(labels.reshape(-1))
-    if len(images) != len(labels):
-        raise ValueError(
-            "There must be one label for each image. Received: "
-            f"{len(images)} images and {len(labels)} labels."
-        )
+    check_one_each(len(images), len(labels))
     if labels.max(initial=0) >= classes:
         raise ValueError(
             f"Labels must be class indices below {classes}, the number of "

@@ -160,15 +160,9 @@ def two_kinds(
     Slots are parted in two by what is seen at them on average (2-means), where
     what differs between images of one slot does not count. A part of a single
     kind differs from slot to slot by its neighbours alone. There is no split if
-    slots or occurrences of a kind are too few.
-
-    Args:
-        found: Where it was found.
-        t: Int. The type.
-        slots: Its slots.
-        pictures: Function from image, row and column of cells, `[k, 3]`, to
-            what is seen there, `[k, pixels]`.
-        features: The feature map `[n, h, w, channels]` types are made of.
+    slots or occurrences of a kind are too few. `pictures` is a function from
+    image, row and column of cells, `[k, 3]`, to what is seen, `[k, pixels]`;
+    features are the map `[n, h, w, channels]` that types are made of.
     """
     where, of_slot = _occurrences(found, t, slots)
     known, of_slot = np.unique(of_slot, return_inverse=True)

@@ -125,8 +125,7 @@ def _predicted(model: keras.Model, inputs: Any) -> Any:
     model.largest_batch = count + missing
     if missing:
         inputs = keras.tree.map_structure(
-            lambda x: np.concatenate([x, np.repeat(x[-1:], missing, 0)]),
-            inputs,
+            lambda x: np.concatenate([x, np.repeat(x[-1:], missing, 0)]), inputs
         )
     outputs = model.predict_on_batch(inputs)
     return keras.tree.map_structure(lambda x: x[:count], outputs)

@@ -8,14 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial import KDTree
 
-from tfcaps.rem.evaluation import words
-from tfcaps.rem.evaluation.named_parts import (
-    PartMasks,
-    centres_of,
-    check_parts,
-    mutual_information,
-    rand_index,
-)
+from tfcaps.rem.evaluation import named_parts, words
 from tfcaps.rem.parse.trees import Trees
 from tfcaps.rem.results import Result
 
@@ -133,8 +126,8 @@ def keypoints(
         )
     total = int(table.sum())
     return Keypoints(
-        information=mutual_information(table),
-        rand_index=rand_index(table),
+        information=named_parts.mutual_information(table),
+        rand_index=named_parts.rand_index(table),
         covered=float(table[:-1].sum() / total),
         points=total,
         table=tuple(tuple(row) for row in table.tolist()),
@@ -152,8 +145,10 @@ class _Seen:
 
     def __init__(self, trees: Trees, points: Any, boxes: Any):
         self.trees = trees
-        self._points = check_parts(trees, PartMasks(points))
-        self.centres = centres_of(self._points)
+        self._points = named_parts.check_parts(
+            trees, named_parts.PartMasks(points)
+        )
+        self.centres = named_parts.centres_of(self._points)
         self.visible = np.isfinite(self.centres[..., 0])
         if not self.visible.any():
             raise ValueError("`points` must show a part. Received: none.")
