@@ -107,10 +107,7 @@ def inner_model(layer: Any) -> keras.Model | None:
 
 
 def _reserve_names(model: keras.Model) -> None:
-    """Keeps Keras from giving names of a model's layers to new operations.
-
-    It counts what this process made, of which layers from a file are none.
-    """
+    """Keeps Keras from giving names of layers from a file to new operations."""
     for layer in getattr(model, "layers", ()):
         stem, number = _NUMBERED.findall(layer.name)[0]
         taken = int(number or 0)

@@ -123,10 +123,7 @@ def write_reference(shown: keras.Model, folder: Path, pixels: Pixels) -> None:
 
 
 def _check_answers(model: runtimes.Model, about: dict[str, Any]) -> float:
-    """Returns how far answers are from the expected ones.
-
-    Those in int8 must be numbers; the manifest says how good they are.
-    """
+    """Returns how far answers are from the expected ones; of int8 nothing."""
     ask = model.load()
     what = f"{model.format}: {model.files[0]}"
     images = about["signatures"]["encode"]["inputs"]["images"]

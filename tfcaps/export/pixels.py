@@ -88,10 +88,7 @@ def _takes_bytes(model: keras.Model) -> bool:
 
 
 def _at_first_kernel(model: keras.Model, images: Any) -> Any:
-    """Returns what the first layer with a kernel takes, in a model or inside.
-
-    Scales, means and variances are no kernels, whoever has learnt them.
-    """
+    """Returns what the first layer with a kernel takes, also inside."""
     copy, calls = calls_of(model)
     for layer, taken, *_ in calls:
         if not taken or not _has_kernel(layer):

@@ -92,11 +92,6 @@ def on_backbone(
             images' size is not known or they have other channels.
     """
     check_backbone(backbone)
-    if first := _with_channels_first(backbone):
-        raise ValueError(
-            f"`backbone` must have the channels last. Received: {first.name!r} "
-            "with data_format='channels_first'."
-        )
     own = tuple(backbone.inputs[0].shape[1:])
     shape = own if input_shape is None else tuple(input_shape)
     if len(shape) != 3 or None in shape or shape[2] != own[2]:
@@ -124,13 +119,3 @@ def check_backbone(backbone: keras.Model) -> None:
             f"{backbone.name!r} with the shapes {shapes}. Build it, and leave "
             "out its top."
         )
-
-
-def _with_channels_first(model: keras.Model) -> Any:
-    """Returns a layer of a model that has the channels first, if any."""
-    for layer in model.layers:
-        if isinstance(layer, keras.Model):
-            layer = _with_channels_first(layer)
-        if getattr(layer, "data_format", None) == "channels_first":
-            return layer
-    return None

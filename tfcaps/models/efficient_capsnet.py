@@ -114,11 +114,7 @@ def efficient_conv_capsnet(
 def _convolve(
     features: Tensor, blocks: list[tuple[int, int, int]], norm: str
 ) -> Tensor:
-    """Returns the map `[b, h', w', c']` of blocks, see `_Variant`.
-
-    With a ReLU and batch normalisation, or a leaky ReLU and instance
-    normalisation.
-    """
+    """Returns the map `[b, h', w', c']` of blocks, see `_Variant`."""
     for number, (channels, window, step) in enumerate(blocks, start=1):
         features = building_blocks.Conv2D(
             channels,

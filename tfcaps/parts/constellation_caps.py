@@ -318,10 +318,7 @@ class ConstellationCaps(OfPlacedParts):
     def _kernels(
         self, sides: tuple[int, int], slots: _Slots
     ) -> tuple[list[Any], list[Tensor]]:
-        """Returns rows `[y]` and columns `[x]` that are tried.
-
-        And how near cells then are to a slot, `[s, j, cells, places]` of each.
-        """
+        """Returns rows and columns to try, and nearness `[s, j, cells, x]`."""
         anchors, kernels = [], []
         for axis, count in enumerate(sides):
             cells = centres(count, self.stride, self.offset[axis])
@@ -344,8 +341,7 @@ class ConstellationCaps(OfPlacedParts):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Returns poses `[b, j, 2]`, activations `[b, j]`, and couplings.
 
-        Of children at `[b, n, t, 2]` with activations `[b, n, t]`, from the
-        best places `[b, j, 2]`; if `decided` of the most active class alone.
+        Of children at `[b, n, t, 2]`, from the best places `[b, j, 2]` on.
         """
         slots = self._slots()
         # Each component apart: sums over a last axis of two are slow.
@@ -527,10 +523,7 @@ def _of_few(
 
 
 def _rows(values: Tensor, index: Tensor) -> Tensor:
-    """Returns rows `[b, m, k]` of values `[b, n, k]`, by an index `[b, m]`.
-
-    Of each image whole rows are copied, which `take_along_axis` does not do.
-    """
+    """Returns whole rows `[b, m, k]` of values `[b, n, k]`, by `[b, m]`."""
     _, count, size = values.shape
     first = count * ops.arange(ops.shape(values)[0], dtype="int32")
     flat = ops.reshape(index + first[:, None], (-1,))

@@ -239,11 +239,7 @@ class BlueprintEstimation(HardenParts):
     def _set_kinds(
         self, found: split_merge.Occurrences, images: Array, features: Array
     ) -> bool:
-        """Lets types, templates and blueprints be what the images show.
-
-        Returns whether they show parts clearly, and these tell the classes
-        as well. Types stay what they were if not.
-        """
+        """Sets types to what images show; tells whether that is as good."""
         layer, count = self._classes, self._parts.num_types
         images = np.asarray(images)
         parts = kinds.find(
@@ -375,11 +371,7 @@ class BlueprintEstimation(HardenParts):
         return splits
 
     def _pictures(self, where: Array, images: Array, views: _Views) -> Array:
-        """Returns what is seen around cells, without other parts near by.
-
-        Cells are image, row and column, `[k, 3]`; what is seen is `[k, pixels]`
-        and fades out.
-        """
+        """Returns what cells `[k, 3]` show, without parts near by, `[k, p]`."""
         decoder = self.model.decoder
         templates = ops.convert_to_numpy(decoder.pictures)  # [s, s, c, t]
         step, reach = round(self._classes.stride), len(templates) // 2

@@ -169,11 +169,7 @@ def windows(images: Array, centres: Any, size: int) -> Array:
 def _laid_on_each_other(
     images: Array, places: Array
 ) -> tuple[Array, Array, Array]:
-    """Returns better places of one thing in images, which fit, and their mean.
-
-    The mean is around the places, as large as an image, and one pixel more if
-    that is even.
-    """
+    """Returns better places of one thing, which images fit, and the mean."""
     size = max(images.shape[1:3]) | 1
     for _ in range(_ROUNDS):
         seen = windows(images, places, size)
@@ -230,11 +226,7 @@ def _moves() -> Array:
 
 
 def _distances(seen: list[Array], near: list[Array]) -> Array:
-    """Returns how different slots look, `[s, s]`.
-
-    That is the least Mahalanobis distance of their mean pictures, moved a
-    little, by how pictures differ at one slot: `[m, pixels]`, `[k, pixels]`.
-    """
+    """Returns the least Mahalanobis distances of slots' pictures, `[s, s]`."""
     means = np.stack([pictures.mean(axis=0) for pictures in seen])
     every = np.concatenate(seen)
     middle = every.mean(axis=0)

@@ -95,10 +95,7 @@ def _leaf(batch: Any) -> Any:
 
 
 def _arrays(x: Any, y: Any, sizes: Any) -> tuple[Array, Array]:
-    """Returns images, and class indices of indices or of rows of classes.
-
-    Sizes are those of an image, and the number of classes.
-    """
+    """Returns images, and class indices of indices or of rows of classes."""
     *shape, classes = sizes
     images = _images(keras.ops.convert_to_numpy(_leaf(x)), tuple(shape))
     labels = y.get("evidence", _leaf(y)) if isinstance(y, dict) else _leaf(y)

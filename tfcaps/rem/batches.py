@@ -173,10 +173,7 @@ def _check_count(labels: Any, images: int) -> None:
 
 
 def _as_arrays(values: Any, count: int | None = None) -> Any:
-    """Returns an array, or a dict or list of arrays.
-
-    A list is one of arrays unless it has a row for each of `count` images.
-    """
+    """Returns an array, or a dict or list of those, unless of `count` rows."""
     if values is None:
         return None
     if isinstance(values, dict):

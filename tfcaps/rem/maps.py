@@ -57,7 +57,7 @@ def explanation(model: keras.Model) -> keras.Model:
 
 
 class Saliency(keras.layers.Layer):
-    """Draws `saliency_map` in a model: outside of a layer tensors are inputs."""
+    """Draws `saliency_map` in a model, where its weights are no inputs."""
 
     def __init__(self, fields: ReceptiveFields):
         super().__init__(dtype="float32")

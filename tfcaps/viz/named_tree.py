@@ -329,10 +329,7 @@ def _draw_lengths(
     classes: Sequence[str],
     predicted: int,
 ) -> list[Any]:
-    """Draws what the network says with and without the tree.
-
-    Returns the heading, and what belongs together.
-    """
+    """Draws what it says with and without the tree; returns the tiles."""
     title = "Is that why? The longest classes when the network gets"
     head = page.suptitle(title, x=0.02, ha="left", **_HEAD)
     nothing = shown.leaves[:0]

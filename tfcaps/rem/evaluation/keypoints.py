@@ -136,12 +136,7 @@ def keypoints(
 
 
 class _Seen:
-    """Trees, with the parts and boxes of the same images.
-
-    Attributes:
-        centres: Row and column of each part in pixels, `[n, parts, 2]`.
-        visible: Which parts an image shows, `[n, parts]`.
-    """
+    """Trees, with `centres` `[n, parts, 2]` of `visible` parts, and boxes."""
 
     def __init__(self, trees: Trees, points: Any, boxes: Any):
         self.trees = trees
@@ -240,9 +235,8 @@ def _of_used(values: Array, stands: Array) -> float:
 def _regression_error(fitted: _Seen, asked: _Seen) -> float:
     """Returns the mean distance of keypoints from where they are predicted.
 
-    As the authors do, centres and keypoints are standardised on the images to
-    fit, a type that is absent counts as being at its mean, and there is no
-    intercept.
+    As the authors do: standardised on the images to fit, an absent type at its
+    mean, without an intercept.
     """
     fit, ask = fitted.type_centres(), asked.type_centres()
     targets, truth = (s.in_box(s.centres) for s in (fitted, asked))

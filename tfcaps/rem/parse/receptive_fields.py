@@ -215,10 +215,7 @@ class Fields(NamedTuple):
 def _follow(
     model: keras.Model, images: Fields, unknown: list[str], until: Any = None
 ) -> Fields:
-    """Returns the fields of a model's output, or of what `until` takes.
-
-    Notes the names of layers that are not known.
-    """
+    """Returns the fields of a model's output, or of what `until` takes."""
     copy, calls = graphs.calls_of(model)
     known = {id(copy.inputs[0]): images}
     for call in calls:
