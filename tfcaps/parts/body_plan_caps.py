@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 from keras import ops
-from numpy.typing import NDArray
 
 from tfcaps.configs import Configured
 from tfcaps.layers.routed import select_outputs
@@ -355,14 +354,13 @@ class WindowParts(Configured, keras.layers.Layer):
         votes = enlarged(votes + ops.reshape(self.constants, (-1,)))
         votes = ops.reshape(votes, (-1, rows * r, columns * r, types, classes))
         there = ops.expand_dims(presence, -1)
-        places = ops.zeros_like(there) + self._places(rows * r, columns * r)
+        # The middles of places in pixels, [1, h, w, 1, 2].
+        grid = np.moveaxis(
+            np.indices((rows * r, columns * r), np.float32), 0, -1
+        )
+        middles = ((grid + 0.5) * self.stride - 0.5)[None, :, :, None]
+        places = ops.zeros_like(there) + middles
         return ops.concatenate([places, there, votes], axis=-1), active
-
-    def _places(self, rows: int, columns: int) -> NDArray[Any]:
-        """Returns the middles of places in pixels, `[1, h, w, 1, 2]`."""
-        grid = np.indices((rows, columns), np.float32)
-        places = (np.moveaxis(grid, 0, -1) + 0.5) * self.stride - 0.5
-        return places[None, :, :, None]
 
     def multiply_adds(self, input_shape: Any) -> int:
         """Counts the products, see `tfcaps.rem.multiply_adds`."""

@@ -42,8 +42,8 @@ _COMPONENTS, _RIDGE = 24, 0.05
 # How much pictures of one part differ at least, as a share of what is seen.
 _LEAST_SPREAD = 0.015
 _NEVER = 100.0  # times the distance of kinds: parts are not of one kind
-# Pixels by which pictures are moved when they are compared.
-_MOVES = np.arange(-1.5, 1.6, 0.5)
+# Pixels by which pictures are moved when they are compared, the middle by none.
+_MOVES = np.mgrid[-1.5:1.6:0.5, -1.5:1.6:0.5].reshape(2, -1).T
 
 
 class Slots(NamedTuple):
@@ -106,7 +106,7 @@ def find(
         rows = np.flatnonzero((labels == j) & fits)
         for peak in of_class:
             shift = peak - len(mean) // 2
-            moved = [peak + move for move in _moves()]
+            moved = [peak + move for move in _MOVES]
             pairs = (
                 (seen, images[rows], places[rows] + shift),
                 (near, np.stack([mean] * len(moved)), moved),
@@ -217,12 +217,6 @@ def _highest(values: Array) -> Array:
             if curve < 0:
                 place[axis] += 0.5 * (before - after) / curve
     return place
-
-
-def _moves() -> Array:
-    """Returns the moves `[m, 2]` in pixels, the middle one by nothing."""
-    down, right = np.meshgrid(_MOVES, _MOVES, indexing="ij")
-    return np.stack([down.ravel(), right.ravel()], axis=-1)
 
 
 def _distances(seen: list[Array], near: list[Array]) -> Array:

@@ -107,7 +107,9 @@ def keypoints(
     measures: dict[str, Any] = {}
     if boxes is not None:
         hits, stands = seen.hits(trees), seen.stands(trees)
-        measures["consistency"] = _consistency(hits, stands, seen.visible)
+        both = stands[..., None] & seen.visible[:, None]
+        shares = _mean(hits, both).max(axis=-1)  # [t, parts] before
+        measures["consistency"] = _of_used(shares >= _CONSISTENT, stands)
         inside = seen.inside()
         if trees.in_tree.any():
             measures["in_box"] = float(inside[trees.in_tree].mean())
@@ -212,13 +214,6 @@ class _Seen:
         """Returns places `[n, m, 2]` as shares of the boxes."""
         first, size = self._boxes[:, None, :2], self._boxes[:, None, 2:]
         return np.asarray((at - first) / size)
-
-
-def _consistency(hits: Array, stands: Array, visible: Array) -> float:
-    """Returns the share of types that mostly stand on one of the parts."""
-    both = stands[..., None] & visible[:, None]
-    shares = _mean(hits, both).max(axis=-1)  # [t, parts] before
-    return _of_used(shares >= _CONSISTENT, stands)
 
 
 def _mean(values: Array, among: Array) -> Array:
