@@ -148,11 +148,8 @@ def of_same_kind(
     """Returns a model with other outputs that trains as the given one does.
 
     It is a `kind` if the given one is of no class of its own, or of one that
-    trains itself by one input and one output, and there are others.
-
-    Raises:
-        ValueError: If the model has a `train_step` or something like it of its
-            own, and its class cannot be made of inputs and outputs.
+    trains itself by one input and one output, and there are others. It is an
+    error if a class of its own cannot be made of inputs and outputs.
     """
     is_one = not isinstance(inputs, dict) and not isinstance(outputs, dict)
     if check_kind(model) and (is_one or not _trains_itself(model)):

@@ -18,17 +18,11 @@ _MEAN = 8
 
 
 class Pixels(NamedTuple):
-    """The inputs of a network, as clients send them.
+    """The inputs of a network, as clients send them."""
 
-    Attributes:
-        dtype: The type that is sent.
-        largest: The largest pixel that is sent, or `None` of what is no image.
-        divisor: By what it is divided before the network.
-    """
-
-    dtype: str
-    largest: int | None
-    divisor: int = 1
+    dtype: str  # the type that is sent
+    largest: int | None  # pixel that is sent, `None` of what is no image
+    divisor: int = 1  # by what it is divided before the network
 
 
 def pixels_of(
@@ -36,13 +30,7 @@ def pixels_of(
     input_dtype: str | None = None,
     pixels: int | None = None,
 ) -> Pixels:
-    """Returns what clients send to a functional model of one input.
-
-    The arguments are those of `tfcaps.export.save`.
-
-    Raises:
-        ValueError: If an argument is unknown, or the two contradict each other.
-    """
+    """Returns what clients send, by the arguments of `tfcaps.export.save`."""
     known = input_dtype in (None, "uint8", "float32")
     check_that(known, 'be "uint8" or "float32"', input_dtype=input_dtype)
     check_that(pixels in (None, 1, _BYTE), "be 1 or 255", pixels=pixels)

@@ -12,15 +12,8 @@ _LAST = "channels_last"
 class FeatureMapLayer(Configured, keras.layers.Layer):
     """A layer that takes maps `[b, h, w, channels]`, whatever Keras is set to.
 
-    A map with the channels first would be read with channels as rows.
-
-    Args:
-        data_format: `"channels_last"`. Defaults to the setting of Keras,
-            `keras.config.image_data_format()`, as in `keras.layers.Conv2D`.
-        **kwargs: Arguments of `keras.layers.Layer`.
-
-    Raises:
-        ValueError: If it is `"channels_first"`.
+    A map with the channels first would be read with channels as rows. The
+    format defaults to the setting of Keras, as in `keras.layers.Conv2D`.
     """
 
     def __init__(self, *, data_format: str | None = None, **kwargs: Any):

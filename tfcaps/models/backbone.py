@@ -16,12 +16,8 @@ class FrozenModel(Configured, keras.layers.Layer):
 
     Images of another size are resized. Its weights are neither trained nor
     pruned, also in copies and after loading, where Keras makes all layers of a
-    trainable model trainable.
-
-    Args:
-        model: A built `keras.Model` with one input and one output. It is frozen
-            in place.
-        **kwargs: Arguments of `keras.layers.Layer`.
+    trainable model trainable. The model is a built one of one input and one
+    output, and frozen in place.
     """
 
     def __init__(self, model: keras.Model, **kwargs: Any):

@@ -38,9 +38,8 @@ def of_data(
 ) -> tuple[Any, Sample]:
     """Returns what `fit` is to train on, and what draws from it.
 
-    A generator is watched while it is trained on; of arrays `fit` does not
-    train on the last, a share `split`. Sizes are those of an image, and the
-    number of classes.
+    A generator is watched while it is trained on; the last of arrays, a share
+    `split`, are left out. Sizes are those of an image, and how many classes.
     """
     if y is not None:
         images, labels = _arrays(x, y, sizes)

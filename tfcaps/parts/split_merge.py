@@ -140,9 +140,8 @@ def slots_of(shares: Array, t: int, least: float, apart: float) -> Slots:
 class Split(NamedTuple):
     """A difference between two kinds of parts that one type stands for.
 
-    The logit of the second kind against the first is `features @ kernel +
-    bias`. How clear the difference is, from 0 to 1, is the share of what
-    differs between slots that is between the kinds, times the share of
+    `features @ kernel + bias` is the logit of the second kind. Clarity is the
+    share of what differs between slots that is between the kinds, times that of
     occurrences that are told apart by what was learnt on others.
     """
 

@@ -341,14 +341,9 @@ class TreeNetwork:
     """A network from its inputs to all that their trees are made of.
 
     It is made of what `classifier` returns, or the upper part of it. `mode`
-    counts where the routing does not round.
-
-    Attributes:
-        model: The network from the same inputs to what trees are made of.
-        poses: What the last layer gives besides, a tensor of this network.
-        layers: Names of the fully connected layers, from input to output.
-        grid, fields: As in `Trees` and `receptive_fields`, of the last layer;
-            `fields` is `None` where children have no positions.
+    counts where the routing does not round. `layers` are the names of the fully
+    connected ones, `poses` a tensor that the last one gives besides, `fields`
+    its receptive fields, `None` where children have no positions.
     """
 
     def __init__(self, network: keras.Model, mode: str = "midtread"):
