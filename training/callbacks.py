@@ -216,7 +216,8 @@ class Measure(StepClock):
         rows = draw.permutation(len(test.labels))[:_CURVE_SAMPLES]
         self.name = name
         self.classifier = classifier
-        self.test = Batches(*test.take(rows), measured_at_once(classifier))
+        size = measured_at_once(classifier)
+        self.test = Batches(*test, size, rows=rows)
         self.epochs = epochs
         self.folder = folder
 

@@ -11,6 +11,7 @@ from tfcaps import graphs, rem
 from tfcaps.callbacks import HardenParts
 from tfcaps.parts import ConstellationModel
 from training import devices, features, models, networks, starting, train
+from training.batches import ON_BACKBONE
 from training.callbacks import BackUp, StepClock
 from training.datasets import Data
 from training.devices import Strategy
@@ -103,7 +104,7 @@ def _backbone(setup: train.Setup) -> float:
         return 0.0
     splits = data.train, data.validation, data.test
     count = sum(len(split.labels) for split in splits)
-    seconds = count * _feature_seconds(model, config.batch_size)
+    seconds = count * _feature_seconds(model, ON_BACKBONE)
     shape = data.image_shape  # of the features
     print(
         f"{head}features {'x'.join(map(str, shape))} of {count:,} images are "
