@@ -18,9 +18,9 @@ from training.images import Array, Floats, Images
 
 # Batches that are made while the model is trained on another one.
 _READ_AHEAD = 2
-# Most images, and most couplings, that are measured at once; and calls of a
-# backbone, whose maps take up to 10 MB each.
-_MEASURED, _COUPLINGS, ON_BACKBONE = 256, 2**26, 16
+# Most images that are measured at once, most numbers in them, and most of their
+# couplings; and calls of a backbone, whose maps take up to 10 MB each.
+_MEASURED, _NUMBERS, _COUPLINGS, ON_BACKBONE = 256, 2**23, 2**26, 16
 
 
 class Batches(keras.utils.PyDataset):
@@ -162,14 +162,19 @@ def augmentation(config: Config) -> Augmentation:
 def measured_at_once(network: keras.Model) -> int:
     """Returns the size of a batch that is measured, less where maps are large.
 
-    Its couplings are 256 MB at most.
+    Its images are 32 MB at most, and its couplings 256 MB.
     """
     network = graphs.classifier(network)
     children = math.prod(graphs.children_grid(network))
-    couplings = children * int(network.outputs[0].shape[1])
-    frozen = [x for x in network.layers if isinstance(x, FrozenModel)]
-    most = ON_BACKBONE // frozen[0].calls_a_sample if frozen else _MEASURED
-    return max(1, min(_COUPLINGS // couplings, most))
+    most = [
+        _MEASURED,
+        _NUMBERS // math.prod(network.inputs[0].shape[1:]),
+        _COUPLINGS // (children * int(network.outputs[0].shape[1])),
+    ]
+    for layer in network.layers:
+        if isinstance(layer, FrozenModel):
+            most.append(ON_BACKBONE // layer.calls_a_sample)
+    return max(1, min(most))
 
 
 def stream(batches: Batches) -> Any:

@@ -22,7 +22,6 @@ from tfcaps.rem.evaluation.silencing import (
     images_and_trees,
     in_batches,
     of_class,
-    parts_of,
 )
 from tfcaps.rem.parse.trees import Trees
 from tfcaps.rem.parse.trees import trees as trees_of
@@ -305,19 +304,18 @@ class _Kept:
         return batch
 
     def __getitem__(self, rows: Array) -> Array:
-        images = np.concatenate(self._images)
-        return images[np.searchsorted(self._rows, rows)]
+        self._images = [np.concatenate(self._images)]
+        return self._images[0][np.searchsorted(self._rows, rows)]
 
 
 def shifted(images: Array, batch_size: int = 256) -> Iterator[Array]:
-    """Returns all images shifted by a pixel, in each of four ways."""
-    rows, columns = images.shape[1:3]
-    padded = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)), "edge")
-    return (
-        padded[part, top : top + rows, left : left + columns]
-        for top, left in ((2, 1), (0, 1), (1, 2), (1, 0))
-        for part in parts_of(len(images), batch_size)
-    )
+    """Yields all images shifted by a pixel, in each of four ways."""
+    rows, columns = (np.arange(side) for side in images.shape[1:3])
+    for down, across in ((1, 0), (-1, 0), (0, 1), (0, -1)):
+        y = (rows + down).clip(0, rows[-1])
+        x = (columns + across).clip(0, columns[-1])
+        for part in in_batches(images, batch_size):
+            yield part[:, y[:, None], x]
 
 
 def tree_stability(
