@@ -1,6 +1,7 @@
 """Tells the cost of a run before anything is written: `--dry-run`."""
 
 import math
+import statistics
 import tempfile
 import time
 
@@ -146,7 +147,7 @@ def _feature_seconds(model: keras.Model, batch_size: int) -> float:
 
 
 def _step_seconds(setup: train.Setup) -> tuple[float, float]:
-    """Trains a few steps; returns seconds of the first, and of the fastest."""
+    """Trains a few steps; returns seconds of the first, and of the others."""
     clock = StepClock()
     callbacks: list[keras.callbacks.Callback] = [clock]
     if isinstance(setup.training_model, ConstellationModel):
@@ -160,7 +161,7 @@ def _step_seconds(setup: train.Setup) -> tuple[float, float]:
         verbose=0,
         callbacks=callbacks,
     )
-    return clock.seconds[0], min(clock.seconds[1:])
+    return clock.seconds[0], statistics.median(clock.seconds[1:])
 
 
 def _duration(seconds: float) -> str:
