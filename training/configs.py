@@ -42,8 +42,7 @@ Weight = Annotated[float, Limits(0.0, 1e6)]
 _HELP = """
 [data]
 dataset: one of --list-datasets (default: figures), any name of TensorFlow
-    Datasets, an .npz file, a folder of class folders, or a .csv file with the
-    columns file and label
+    Datasets, an .npz file, or a folder of class folders
 data_dir FOLDER: prepared TensorFlow Datasets
 data_seed: draw other images of the same figures
 samples: use only so many training and test images
@@ -51,21 +50,19 @@ validation: share of the training images that is only for choosing, 0 to 0.5
 resize: rows and columns to which images are resized
 balanced: repeat training images of rare classes, until all are as frequent
 flip: mirror half of the training images; not where sides tell classes
-skip_broken: leave out and list pictures that cannot be read or have two classes
 shift: largest random shift of a training image, in pixels
 rotation: largest random rotation of a training image, in degrees
 zoom LOW,HIGH: least and largest factor of a training image's size, as 0.8,1.25
 
 [network]
 model: one of --list-models
-backbone: efficientnet_lite0, a network of keras.applications, such as
-    MobileNetV3Small, or a .keras file without its top (in --data-dir or a
-    path), on which --model body_plan_capsnet then stands, for photos of 128
+backbone: efficientnet_lite0, or a .keras file without its top (in --data-dir or
+    a path), on which --model body_plan_capsnet then stands, for photos of 128
     pixels or more, or constellation_capsnet, parts_capsnet or dr_capsnet
 routing: a routing such as dynamic or em, or a number of iterations of dynamic
     routing (default: the model's own)
 part_types: most types of parts of a network of parts (default: its own)
-decoder: reconstruct images too: trained with the capsules, or afterwards
+decoder: joint reconstructs images too, in training
 
 [training]
 epochs: passes over the images
@@ -153,7 +150,6 @@ class Config:
     resize: Annotated[int, Limits(1, 8192)] | None = None
     balanced: bool = False
     flip: bool = False
-    skip_broken: bool = False
     mean: tuple[float, ...] = ()  # of each channel; the network subtracts it
     std: tuple[float, ...] = ()  # deviation, by which it divides
     measured: bool = False  # take both from the training images instead
@@ -171,7 +167,7 @@ class Config:
     backbone: str | None = None
     routing: str | None = None
     part_types: Count | None = None
-    decoder: Annotated[str, ("none", "joint", "frozen")] = "none"
+    decoder: Annotated[str, ("none", "joint")] = "none"
 
     # ------------------------------------ how long, how fast and on what
     epochs: Count = 8
@@ -310,7 +306,11 @@ _ALSO_WITHOUT_REM = ("rem", "levels", "mode")
 _UNSCHEDULED = ("none", "snip", "iterative")
 # Settings of version 0.3 that are gone, and what they are in runs that are as
 # they would be without.
-_GONE: dict[str, Any] = {"shared_parts": False, "width_start": 6.0}
+_GONE: dict[str, Any] = {
+    "shared_parts": False,
+    "width_start": 6.0,
+    "skip_broken": False,
+}
 # From a flag's text to its value, where that is not as its type says.
 _READ = {"zoom": _factors, "levels": _levels}
 

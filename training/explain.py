@@ -45,11 +45,6 @@ def make_parser() -> Parser:
         metavar="FOLDER",
         help="where the answers go (default: explained/ in the run folder)",
     )
-    add(
-        "--skip-broken",
-        action="store_true",
-        help="leave out pictures that cannot be read, and list them",
-    )
     return parser
 
 

@@ -259,7 +259,6 @@ def write_report(
     models: Models,
     results: Results,
     name: str,
-    decoded: keras.Model | None = None,
 ) -> Path:
     """Draws `figures/<name>.png` and writes `report.html`; returns its path.
 
@@ -277,8 +276,6 @@ def write_report(
     (others if first else first).append(trees)
     if maps := figures.saliency(models, reports, sample):
         others.append(maps)
-    if decoded is not None:
-        others.append(figures.reconstructions(decoded, sample))
     head, *rows = summary.cells(reports)
     text = (folder.path / "environment.json").read_text("utf-8")
     settings = {**dataclasses.asdict(config), **json.loads(text)}

@@ -38,8 +38,7 @@ Settings that are not given come from training/recipes.toml.
 _SWITCHES = """
 resume: go on with the run in --out, with its settings
 dry-run: print what the run would do and how long it may take, and end
-bare: train and measure, but draw and export nothing, and train no decoder on
-    frozen capsules
+bare: train and measure, but draw and export nothing
 force: train REM even if the baseline has learnt nothing
 list-datasets: print the names with their meaning, and end
 list-models: print the names with their meaning, and end
@@ -193,18 +192,11 @@ def train_and_measure(
         seconds = None if started is None else time.monotonic() - started
         folder.save_reports(measured.reports, measured.tests, seconds)
         if not options.bare:
-            model = trained[config.model_names[-1]]
             if not folder.has_report():
-                # A decoder on frozen capsules is small enough for one process.
-                alone = config.strategy == "data-parallel"
-                decoded = train.train_decoder(
-                    model, data, folder, None if alone else strategy
-                )
                 print("\ndrawing the figures of the report", flush=True)
-                results.write_report(
-                    folder, trained, measured, data.name, decoded
-                )
-            failure = results.export(folder, model.name)
+                results.write_report(folder, trained, measured, data.name)
+            name = trained[config.model_names[-1]].name
+            failure = results.export(folder, name)
         results.tell(folder, measured, has_report=not options.bare)
     devices.wait()
     if failure is not None:

@@ -50,79 +50,19 @@ _MEANINGS = {
 }
 
 
-def sentence(report: Report) -> str:
-    """Returns one sentence: is the network right, and do its trees say why?"""
-    start = f"The accuracy on new images is {_percent(report.accuracy)}"
-    if report.learnt is False:
-        return (
-            f"{start}, and that of always answering the most frequent class "
-            f"{_percent(report.majority_share)}: the network has learnt "
-            "nothing."
-        )
-    used, named = report.faithfulness, report.named_parts
-    if reason := _why_not(report):
-        return f"{start}, but {reason}."
-    if used is None or used.empty is None:
-        why = "was not measured"
-        if used is not None:
-            why = "cannot be told, as nearly all images have the same answer"
-        return f"{start}; whether the network uses its trees {why}."
-    without = (
-        "without them the answer changes for "
-        f"{_percent(used.answer_changes['zero'])} of the images (with them at "
-        f"their mean {_percent(used.answer_changes['mean'])}, by chance "
-        f"{_percent(used.answer_changes_chance)})"
-    )
-    text = f"{start}, and the network uses its trees: {without}"
-    if named is None:
-        return f"{text}; they are of capsules without places."
-    if named.named is None:
-        return f"{text}; whether they name parts is not known without masks."
-    if not named.named:
-        why = named.verdict.partition(": ")[2]
-        return f"{text}, but they do not name parts: {why}"
-    if used.pixels is not None and not used.pixels.local:
-        return f"{text}, but a leaf is not made by what is under it."
-    alone = ", as the images alone show," * (named.clear is not None)
-    return (
-        f"{start}, and the trees say why: {_percent(named.found_once or 0.0)} "
-        f"of the parts{alone} are in them, each once, and {without}."
-    )
-
-
-def _why_not(report: Report) -> str:
-    """Returns why trees explain nothing; nothing if they may explain."""
-    used, no = report.faithfulness, "its trees do not say why: "
-    if report.trivial:
-        if report.whole_share > 0.5:
-            return f"{no}nearly every capsule is in every tree"
-        return f"{no}its couplings are all but equal"
-    if used is None or not used.empty:
-        return ""
-    if used.empty_trees > 0.5:
-        return f"{no}{_percent(used.empty_trees)} of them have no part at all"
-    name, control = used.doubt or ("", "")
-    if control:
-        return f"{no}as many {control} matter as much"
-    same = _percent(1.0 - used.answer_changes[name])
-    same = f"without them {same} of the images keep their answer"
-    if used.is_redundant:
-        return (
-            f"its trees are not needed: {same}, if less surely, as what is "
-            "left is enough"
-        )
-    return f"{no}{same}"
-
-
 def sentences(report: Report) -> list[tuple[str, bool]]:
     """Returns what is said of a model, each with whether it is a warning."""
-    said = [(sentence(report), is_warning(report))]
-    used = report.faithfulness
-    if used is not None and report.learnt is not False:
-        if used.pixels is not None:
-            said.append((used.pixels.verdict, not used.pixels.local))
-        if used.saliency is not None and not used.saliency.specific:
-            said.append((used.saliency.verdict, True))
+    start = f"The accuracy on new images is {100 * report.accuracy:.1f} %."
+    used, named = report.faithfulness, report.named_parts
+    if used is None or report.trivial or report.learnt is False:
+        return [(f"{start} {report.verdict}", is_warning(report))]
+    said = [(f"{start} {used.verdict}", is_warning(report))]
+    if named is not None:
+        said.append((named.verdict, named.named is False))
+    if used.pixels is not None:
+        said.append((used.pixels.verdict, not used.pixels.local))
+    if used.saliency is not None and not used.saliency.specific:
+        said.append((used.saliency.verdict, True))
     return said
 
 
@@ -254,7 +194,3 @@ def wrapped(paragraphs: str) -> str:
         textwrap.fill(paragraph, WIDTH, break_long_words=False)
         for paragraph in paragraphs.splitlines()
     )
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"

@@ -101,7 +101,7 @@ def test_other_networks_keep_their_losses_and_small_pictures_theirs(tmp_path):
 def test_a_plan_tells_what_is_done_with_pictures(tmp_path):
     write_shapes(tmp_path / "shapes", dict.fromkeys(KINDS, 10), seed=1)
     (tmp_path / "shapes" / "ring" / "1.png").write_bytes(b"broken")
-    flags = ("--dataset", tmp_path / "shapes", "--dry-run", "--skip-broken")
+    flags = ("--dataset", tmp_path / "shapes", "--dry-run")
     printed = command(*flags, "--out", tmp_path / "run", "--epochs", 3)
     assert "left out  " in printed and "1.png is not a readable" in printed
     assert "pictures  29, sides of 4" in printed

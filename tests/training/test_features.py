@@ -165,8 +165,7 @@ def test_nothing_is_kept_where_it_cannot_be(data, config, capsys):
         ({"flip": True}, "changed at random"),
     ):
         changed = dataclasses.replace(config, **changes)
-        joint = changed.decoder == "joint"
-        model = networks.build_for(data, changed, decoder=joint)
+        model = networks.build_for(data, changed)
         assert why in features.obstacle(model, changed)
         kept = {}
         cached = features.cache_features(model, data, changed, kept)

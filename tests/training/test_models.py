@@ -53,7 +53,7 @@ def test_the_network_standardises_its_images(rng, tmp_path):
 
 def test_statistics_are_measured_on_the_training_images(data):
     config = configs.Config(measured=True)
-    model = networks.build_for(data, config, decoder=False)
+    model = networks.build_for(data, config)
     layer = model.get_layer("standardize")
     standardized = np.asarray(layer(data.train.images[:]))
     assert standardized.mean() == pytest.approx(0, abs=1e-5)

@@ -33,7 +33,7 @@ def trained(tmp_path_factory):
     run = RunFolder(folder / "run", config)
     run.create()
     data = datasets.load(config.dataset)
-    run.save_model("baseline", networks.build_for(data, config, decoder=False))
+    run.save_model("baseline", networks.build_for(data, config))
     run.append_metrics({"model": "baseline", "epoch": 2})
     return run.path
 
@@ -128,7 +128,7 @@ def test_a_network_that_was_made_smaller_is_trained_as_it_is(tmp_path):
     assert trained.count_params() == smaller.count_params()
     # And so is what was trained on.
     data, config = datasets.load(data), RunFolder.open(out).config
-    again = networks.build_for(data, config, decoder=False)
+    again = networks.build_for(data, config)
     assert starting.begin_with(again, trained) is trained
     # As the networks differ in size, it cannot stand for another one.
     flags = (*flags, "--model", "parts_capsnet", "--out", tmp_path / "other")
