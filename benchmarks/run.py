@@ -2,10 +2,12 @@
 
 python -m benchmarks.run
 python -m benchmarks.run --only serving
+python -m benchmarks.run --before ../checkout
 
 writes results/benchmarks.json and, from it alone, the table that ends
 results/benchmarks.md. With --only, the other parts stay as an earlier run left
-them.
+them. With --before, networks by the code of another commit run beside those of
+this one, and nothing else.
 """
 
 import argparse
@@ -16,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import Settings, machine, origin, table_of_rows
-from cli import Parser, at_least_one, run_loading
+from benchmarks.measure import Row, Settings, machine, origin, table_of_rows
+from cli import Parser, UserError, at_least_one, run_loading
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("formulations", "models", "serving")  # modules here
@@ -33,6 +35,8 @@ def make_parser() -> Parser:
     add("--only", nargs="+", choices=PARTS, default=PARTS, help="these parts")
     about = "turns of each candidate at most (default: %(default)s)"
     add("--rounds", type=at_least_one, default=Settings().rounds, help=about)
+    about = "time the networks of another checkout of this repository too"
+    add("--before", type=Path, metavar="CHECKOUT", help=about)
     about = f"small sizes and {_QUICK_ROUNDS} rounds, to see that it runs"
     add("--quick", action="store_true", help=about)
     return parser
@@ -43,23 +47,36 @@ def run(options: argparse.Namespace) -> None:
 
     The words above the table of the page stay; they are written by hand.
     """
+    if options.before and not (options.before / "benchmarks").is_dir():
+        raise UserError(
+            f"{options.before} is no checkout of this repository; make one by "
+            "`git worktree add ../checkout COMMIT`."
+        )
     data, text = (options.out / f"benchmarks.{end}" for end in ("json", "md"))
     parts = json.loads(data.read_text("utf-8")) if data.exists() else {}
     rounds = _QUICK_ROUNDS if options.quick else options.rounds
     settings = Settings(rounds, options.quick)
     options.out.mkdir(parents=True, exist_ok=True)
-    for name in options.only:
-        part = importlib.import_module(f"benchmarks.{name}")
+    for name in ["before"] if options.before else options.only:
         parts[name] = {
             "machine": machine(),
             "settings": settings._asdict(),
-            "rows": [row._asdict() for row in part.measure(settings)],
+            "rows": [row._asdict() for row in _rows(name, settings, options)],
         }
         words = text.read_text("utf-8") if text.exists() else "# Benchmarks\n"
         words = words.partition("\n|")[0]
         data.write_text(json.dumps(parts, indent=1) + "\n")
         text.write_text(f"{words}\n{page(parts)}", "utf-8")
         print(f"written: {text}", flush=True)
+
+
+def _rows(
+    name: str, settings: Settings, options: argparse.Namespace
+) -> list[Row]:
+    checkouts = [options.before.resolve(), ROOT] if options.before else []
+    part = importlib.import_module(f"benchmarks.{name}")
+    rows: list[Row] = part.measure(settings, *checkouts)
+    return rows
 
 
 def page(parts: Mapping[str, Any]) -> str:
