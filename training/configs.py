@@ -244,24 +244,15 @@ class Config:
         """Tells whether a setting makes a difference to this run."""
         if name not in _OF_REM or name in _ALSO_WITHOUT_REM:
             return True
-        has_losses = models.network(self.model).loss not in ("evidence", "plan")
-        has_couplings = has_losses and any(self.coupling_weights)
-        in_use = {
-            "final_sparsity": self.pruning != "none",
-            "pruning_begin": self.pruning not in _UNSCHEDULED,
-            "pruning_end": self.pruning not in _UNSCHEDULED,
-            "max_searches": self.pruning == "iterative",
-            "min_accuracy": self.pruning == "iterative",
-            "decay_power": self.decay and self.decay_factor is None,
-            "decay_factor": self.decay,
-            "decay_targets": self.decay,
-            "coupling_share": has_couplings and self.coupling_crowding,
-            "coupling_types": has_couplings,
-            "coupling_ramp": has_losses
-            and any(self.coupling_weights + self.counterfactual_weights),
-        }
-        of_a_loss = name.startswith(("coupling_", "counterfactual_"))
-        return self.rem and bool(in_use.get(name, has_losses or not of_a_loss))
+        if name.startswith(("coupling_", "counterfactual_")):
+            weights = self.coupling_weights + self.counterfactual_weights
+            is_weight = name.removeprefix("coupling_") not in _OF_WEIGHTS
+            loss = models.network(self.model).loss
+            in_use = is_weight or any(weights)
+            return self.rem and loss not in ("evidence", "plan") and in_use
+        if name in ("pruning_begin", "pruning_end"):
+            return self.rem and self.pruning not in _UNSCHEDULED
+        return self.rem
 
     @property
     def model_names(self) -> tuple[str, ...]:
@@ -303,6 +294,7 @@ SETTINGS = {
 }
 _OF_REM = [*SETTINGS][[*SETTINGS].index("rem") :]
 _ALSO_WITHOUT_REM = ("rem", "levels", "mode")
+_OF_WEIGHTS = ("share", "types", "ramp")  # of those of couplings
 _UNSCHEDULED = ("none", "snip", "iterative")
 # Settings of version 0.3 that are gone, and what they are in runs that are as
 # they would be without.

@@ -23,7 +23,6 @@ if __name__ == "__main__":
 from cli import Parser, UserError, check_installed, run_loading
 from training import models, sources
 from training.configs import add_flags
-from training.names import existing
 
 _EPILOG = """\
 examples:
@@ -68,7 +67,7 @@ def make_parser() -> Parser:
     )
     add(
         "--out",
-        type=existing,
+        type=Path,
         metavar="FOLDER",
         help="run folder, which must not exist (default: a new one in runs/)",
     )
@@ -86,10 +85,6 @@ def check(options: argparse.Namespace) -> None:
             for name, one in known.items():
                 print(f"{name:{width}}  {one.about}")
             raise SystemExit(0)
-    for name in ("dataset", "data_dir", "start_from"):
-        value = getattr(options, name)
-        if value and not Path(value).exists() and existing(value).exists():
-            setattr(options, name, str(existing(value)))
     if options.dataset is not None or options.data_dir is not None:
         sources.check(
             options.dataset if options.dataset is not None else "digits",
@@ -97,13 +92,6 @@ def check(options: argparse.Namespace) -> None:
         )
     if options.model is not None:
         models.network(options.model)
-    try:
-        str(options.out).encode()
-    except UnicodeEncodeError as error:
-        raise UserError(
-            f"--out {options.out} has bytes that are no UTF-8, and TensorFlow "
-            "writes nothing there; give another name."
-        ) from error
     if options.resume and options.out is None:
         raise UserError("--resume needs --out, the folder of the run.")
     begun = [options.out] if options.resume else []

@@ -18,7 +18,6 @@ import numpy as np
 
 from cli import UserError, progress
 from training import pictures
-from training.datasets import keypoint_photos
 from training.datasets.data import Data, checked, held_out
 from training.datasets.npz import missing, opened
 from training.datasets.prepared import TEST_SHARE
@@ -34,13 +33,6 @@ def npz(path: Path) -> Data:
     """Loads arrays of a file."""
     with opened(path) as arrays:
         names = getattr(arrays, "files", [])
-        if "jpeg" in names:
-            photos = keypoint_photos.read(path, arrays)
-            train, test = (
-                (photos.images[rows], photos.labels[rows])
-                for rows in (photos.is_train, ~photos.is_train)
-            )
-            return checked(path.stem, train, test, photos.class_names)
         if missing(arrays, _ARRAYS):
             raise UserError(
                 f"{path} must have the arrays {', '.join(_ARRAYS)}; "
