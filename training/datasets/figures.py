@@ -4,9 +4,9 @@ An image shows one figure. It has five slots, two above three, and in each
 stands a bar, a disc, a ring, a triangle or a square. All figures have the same
 five parts; `designs.toml` says which one stands where. So the parts that are
 there do not tell the class at all, and a part at its slot leaves three classes
-or four. Parts differ a little in place, size, angle and brightness, and the figure
-stands anywhere. One to three loose parts of the same kinds lie around it, at
-least `LOOSE_GAP` pixels away; they mean nothing.
+or four. Parts differ a little in place, size, angle and brightness, and the
+figure stands anywhere. One to three loose parts of the same kinds lie around
+it, at least `LOOSE_GAP` pixels away; they mean nothing.
 
 Centres of the parts and of the loose parts come with the test images. A class
 is called by its upper row and its lower one, such as `bar disc / triangle ring
