@@ -128,8 +128,6 @@ def measure(
             of_tests.pop("test"), faithfulness=used, named_parts=named
         )
         tests[name] = {test: one.to_dict() for test, one in of_tests.items()}
-        if folder is not None and len(reports) < len(models):
-            folder.save_reports(reports, tests, is_all=False)
     return Results(reports, tests, sample)
 
 
