@@ -43,9 +43,9 @@ def measure(settings: Settings, before: Path, here: Path) -> list[Row]:
     """
     rows = []
     for name in _QUICK if settings.quick else NAMES:
-        turns: dict[str, list[Any]] = {"": [], ", before": []}
+        turns: dict[str, list[Any]] = {", before": [], "": []}
         for _ in range(_TURNS):
-            for when, root in zip(turns, (here, before), strict=True):
+            for when, root in zip(turns, (before, here), strict=True):
                 turns[when].append(_in_process(root, name, settings.rounds))
         floor = f"{name}, floor"
         for what, when, base in (
