@@ -129,6 +129,16 @@ def test_fit_finds_classes_parts_and_which_way_they_face(fitted):
     assert model.report["form"].startswith(("one body plan", "two plans"))
 
 
+def test_a_mirrored_window_is_one_of_the_mirrored_image(fitted):
+    model, _ = fitted
+    images, *_ = animals(2, 6)
+    at = np.array([[[0, 2, 9], [1, 5, 9]], [[4, 4, 7], [0, 8, 3]]])
+    made = [*model._mirrored(images, at, np.array([1, 0]))]
+    mirrored = np.array(model.get_layer("backbone")(images[:, :, ::-1]))
+    for features, k in zip(made, (1, 0), strict=True):
+        assert_close(features, mirrored[k, at[k, 0], 9 - at[k, 1]], atol=1e-5)
+
+
 def test_parts_that_stand_anywhere_have_no_plan(fitted, rng):
     model, _ = fitted
     places = rng.uniform(0, SIDE, (200, 4, 2))
