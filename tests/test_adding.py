@@ -107,37 +107,6 @@ def python(copy, *arguments):
     return subprocess.run(arguments, cwd=copy, capture_output=True, text=True)
 
 
-@pytest.mark.slow
-def test_what_is_added_is_tidy_and_known_before_tensorflow_is_loaded(copy):
-    changed = [
-        *_NEW_FILES,
-        *{name for name, *_ in _ADDED if name.endswith(".py")},
-    ]
-    linted = python(copy, "-m", "ruff", "check", "--no-cache", *changed)
-    assert linted.returncode == 0, linted.stdout
-    sources = python(copy, "training/run.py", "--list-datasets").stdout
-    assert "stripes, made here" in sources
-    for flags, message in (
-        (["--keep-one-of", "10"], "10 is not a whole number from 2 to 9"),
-        (["--pruning", "many"], "iterative, none, few)"),
-        (
-            ["--dataset", "digits", "--routing", "many"],
-            "dynamic, em, fading, regularized",
-        ),
-    ):
-        refused = python(copy, "training/run.py", *flags)
-        assert refused.returncode == 2
-        assert message in refused.stderr.replace("'", "")
-    program = """
-import sys
-from training.configs import Config, config_from
-print(Config().keep_one_of, config_from({"dataset": "x"}).keep_one_of)
-assert "keras" not in sys.modules
-"""
-    ended = python(copy, "-c", program)
-    assert ended.stdout == "2 2\n", ended.stderr
-
-
 @pytest.mark.slow  # a training
 def test_the_main_job_trains_with_all_of_them(copy):
     ended = python(

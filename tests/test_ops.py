@@ -69,14 +69,6 @@ def test_squash_is_close_to_the_exact_one(name, function, rows):
         assert_close(value, expected, atol=0.0, rtol=1e-5)
 
 
-@pytest.mark.parametrize("size", [0.0, 1e-12, 1e-6])
-def test_efficient_squash_is_steep_at_zero(size):
-    vectors = size * np.array([[0.6, 0.8]], "float32")
-    value, (gradient,) = value_and_gradients(efficient_squash, vectors)
-    assert_close(value, vectors, atol=0.0, rtol=1e-5)
-    assert_close(gradient, 1.0, atol=1e-5)
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_the_longest_capsule_is_the_first_of_equal_ones(dtype, rng):
     lengths = rng.integers(0, 3, (50, 4)).astype(dtype) / 2

@@ -86,23 +86,15 @@ def test_only_the_compacted_weights_are_saved_and_each_once(pruned, exported):
 
 
 @pytest.mark.slow
-def test_raw_pixels_are_divided_in_the_graph(pruned, tmp_path, rng):
-    folder = export.save(pruned, tmp_path / "m", input_dtype="uint8")
-    pixels = rng.integers(0, 256, (4, *IMAGES), dtype=np.uint8)
-    answer = served(folder, "serving_default", pixels)
-    expected = pruned(pixels.astype("float32") / 255)
-    np.testing.assert_allclose(answer["lengths"], expected, atol=SUMS)
-    assert read_manifest(folder)["input_dtype"] == "uint8"
-
-
-@pytest.mark.slow
-def test_outputs_are_float32_also_from_mixed_precision(tmp_path, rng):
+def test_raw_pixels_are_divided_in_the_graph_of_any_precision(tmp_path, rng):
     with dtype_policy("mixed_float16"):
         model = tiny_capsnet()
-    folder = export.save(model, tmp_path / "half")
-    images = rng.random((2, *IMAGES), dtype=np.float32)
-    for signature in ("serving_default", "explain", "encode"):
-        assert served(folder, signature, images)
+    folder = export.save(model, tmp_path / "m", input_dtype="uint8")
+    pixels = rng.integers(0, 256, (4, *IMAGES), dtype=np.uint8)
+    answer = served(folder, "serving_default", pixels)  # all of float32
+    expected = model(pixels.astype("float32") / 255)
+    np.testing.assert_allclose(answer["lengths"], expected, atol=1e-3)
+    assert read_manifest(folder)["input_dtype"] == "uint8"
 
 
 @pytest.mark.slow

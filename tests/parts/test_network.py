@@ -14,7 +14,6 @@ from tfcaps.callbacks import BlueprintEstimation, HardenParts
 from tfcaps.models import constellation_capsnet
 from tfcaps.parts import (
     ConstellationModel,
-    constellation_losses,
     estimation,
 )
 from tfcaps.parts.split_merge import Occurrences
@@ -246,29 +245,15 @@ def test_types_are_of_one_class_each():
         on_pictures(num_types=1)
 
 
-def trained_on_pictures(images, labels, seed):
-    keras.utils.set_random_seed(seed)
-    model = on_pictures(num_types=2)
+def test_places_become_hard_after_a_share_of_the_training(rng):
+    model, hard = on_pictures(num_types=2), []
     assert set(model.loss) == {"evidence", "presence"}
-    losses = constellation_losses()
-    del losses["reconstruction"]
-    callbacks = [HardenParts(0.35)]
-    return fit(model, images, labels, 0.1, 20, callbacks, loss=losses), model
-
-
-@pytest.mark.slow
-def test_its_trees_show_what_tells_the_classes(rng):
-    labels = np.arange(64) % 2
-    images = 0.1 * rng.random((64, 32, 32, 3), dtype=np.float32)
-    places = 4 * rng.integers(1, 7, (64, 2))
-    for image, label, (y, x) in zip(images, labels, places, strict=True):
-        image[y : y + 4, x : x + 4, label] = 1.0  # a red or a green square
-    # Some begin with one type for both, and stay there.
-    tried = [trained_on_pictures(images, labels, seed) for seed in range(4)]
-    _, model = min(tried, key=lambda done: done[0])
-    trees = rem.trees(model, images)
-    np.testing.assert_array_equal(trees.predicted, labels)
-    for k, (y, x) in enumerate(places):
-        leaves = trees.places[k][trees.in_tree[k]]
-        assert len(leaves)
-        np.testing.assert_allclose(leaves - (y + 1.5, x + 1.5), 0, atol=2)
+    layer = model.get_layer("part_caps")
+    note = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: hard.append(float(layer.hardness))
+    )
+    images = rng.random((8, 32, 32, 3), dtype=np.float32)
+    callbacks = [HardenParts(0.35), note]
+    fit(model, images, np.arange(8) % 2, 0.1, 4, callbacks, loss=model.loss)
+    assert hard == [0.0, 0.0, 0.0, 1.0]
+    assert_refused(lambda: HardenParts(1.5), "`share` must be from 0 to 1")

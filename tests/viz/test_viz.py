@@ -215,20 +215,6 @@ def test_epochs_count_from_one_and_models_have_panels():
         assert len({one.get_ylim() for one in axes}) == 1
 
 
-def test_levels_are_joined_on_a_logarithmic_axis():
-    records = [
-        {"levels": k, "accuracy_quantized": 0.5 + k / 1000, "entropy_bits": b}
-        for k, b in zip(range(2, 15), [1, 5] * 6 + [1], strict=True)
-    ]
-    drawing = viz.tradeoff(records[::-1], "levels")
-    left = drawing.axes[0]
-    assert left.get_xscale() == "log"
-    np.testing.assert_allclose(left.lines[0].get_ydata(), [1, 5] * 6 + [1])
-    drawing.draw_without_rendering()
-    ticks = [text.get_text() for text in left.get_xticklabels()]
-    assert ticks[:3] == ["2", "3", "4"]
-
-
 def test_mistakes_of_curves_are_explained():
     with pytest.raises(ValueError, match="`x` must be one of .*'seconds'"):
         viz.tradeoff(epochs_of(2), "seconds")
@@ -273,13 +259,6 @@ def test_a_parse_tree_has_a_line_for_each_edge():
     colours = panel.collections[2].get_facecolors()
     np.testing.assert_allclose(colours, colormaps["YlOrRd"]([0.2, 0.8]))
     assert [text.get_text() for text in panel.texts] == ["b"]
-
-
-def test_several_trees_have_titles():
-    drawing = viz.parse_tree({f"image {k}": tree_of() for k in range(6)})
-    titles = [panel.get_title() for panel in drawing.axes[:6]]
-    assert titles == [f"image {k}" for k in range(6)]
-    assert [len(row) for row in drawing.tiles] == [5, 1, 1]  # and the bar
 
 
 RNG = np.random.default_rng(0)

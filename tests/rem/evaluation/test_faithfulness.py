@@ -15,9 +15,9 @@ from tests.networks import (
     tiny_capsnet,
 )
 from tests.refusals import refusals
-from tests.tolerance import SUMS
+from tests.tolerance import SUMS, assert_close
 from tfcaps import rem
-from tfcaps.layers import ClassCaps, Length, PrimaryMatrixCaps
+from tfcaps.layers import ClassCaps, PrimaryMatrixCaps
 from tfcaps.rem.evaluation.faithfulness import tree_lengths
 from tfcaps.rem.evaluation.words import without_trees
 from tfcaps.routing import UniformRouting
@@ -231,24 +231,16 @@ def test_trees_are_used_if_answers_change(report, call, said):
     assert changed.empty is expected
 
 
-def test_lengths_with_and_without_trees_are_those_of_children_at_zero():
-    model = draw_weights(tiny_capsnet(), 0, class_caps=9.0)
-    images = np.random.default_rng(0).random((5, 8, 8, 1)).astype("float32")
-    trees = rem.trees(model, images)
-    found = tree_lengths(model, images, trees)
-    assert found.shape == (5, 3, 3)
+def test_lengths_with_and_without_trees_are_those_of_the_loop(model, loop):
+    trees = rem.trees(model, IMAGES)
+    found = tree_lengths(model, IMAGES, trees)
+    assert found.shape == (20, 3, 3)
     np.testing.assert_array_equal(found[:, 0], trees.lengths)
-    shown = rem.capsule_outputs(model, couplings=False)(images)
-    np.testing.assert_allclose(found[:, 0], shown["lengths"], atol=SUMS)
-    primary = model.get_layer("primary_caps")
-    below = np.asarray(primary(model.get_layer("conv")(images)))
-    children = below.reshape(5, 8, -1)
-    for k, kept in ((1, ~trees.in_tree), (2, trees.in_tree)):
-        poses = (children * kept[..., None]).reshape(below.shape)
-        lengths = Length()(model.get_layer("class_caps")(poses))
-        np.testing.assert_allclose(found[:, k], lengths, atol=1e-5)
-    with pytest.raises(ValueError, match="5 trees"):
-        tree_lengths(model, images[:2], trees)
+    for k, silenced in ((1, loop.trees), (2, ~loop.trees)):
+        expected = [loop.without(n, each) for n, each in enumerate(silenced)]
+        assert_close(found[:, k], expected, atol=1e-5)
+    with pytest.raises(ValueError, match="20 trees"):
+        tree_lengths(model, IMAGES[:2], trees)
 
 
 def test_of_a_network_whose_tree_is_everything():
@@ -376,18 +368,3 @@ def test_evaluate_has_faithfulness_if_asked_for():
     assert without_trees(strong) in trivial.verdict
     rows = [" ".join(line.split()) for line in str(report).splitlines()]
     assert {" ".join(row) for row in used.rows} <= {*rows}
-
-
-def test_wrong_arguments_are_errors():
-    model = tiny_capsnet()
-    data, trees = (IMAGES, LABELS), rem.trees(model, IMAGES[1:])
-    unrouted = keras.Sequential([keras.Input((4,))])
-    for network, given, settings, message in (
-        (model, data, {"samples": 0}, "`samples`.* at least 1.*samples=0"),
-        (model, data, {"draws": 0}, "`draws`.* of at least 1.*draws=0"),
-        (model, [], {}, "The data set has no samples"),
-        (unrouted, data, {}, "has no routed capsule layer"),
-        (model, data, {"trees": trees}, "20 images and 19 trees"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            rem.faithfulness(network, given, **settings)

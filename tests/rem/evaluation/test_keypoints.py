@@ -54,23 +54,16 @@ def test_the_most_active_type_is_on_the_map():
         _ = dataclasses.replace(found, grid=(9,)).type_map
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_nmi_and_ari_are_those_of_scikit_learn(seed):
-    rng = np.random.default_rng(seed)
+def test_nmi_and_ari_are_those_of_scikit_learn(rng):
     types = rng.integers(-1, TYPES, (30, GRID, GRID))
     points = rng.uniform(0, GRID * STEP - 1, (30, 5, 2))
     points[rng.random((30, 5)) < 0.3] = np.nan
     # Some parts do have a type, most of the time.
-    cells = np.floor((points + 0.5) / STEP)
-    a, b = [], []
-    for image, part in np.argwhere(np.isfinite(points[..., 0])):
-        row, column = cells[image, part].astype(int)
-        if rng.random() < 0.7:
-            types[image, row, column] = part % TYPES
-    for image, part in np.argwhere(np.isfinite(points[..., 0])):
-        row, column = cells[image, part].astype(int)
-        a.append(part)
-        b.append(types[image, row, column])
+    image, part = np.nonzero(np.isfinite(points[..., 0]))
+    row, column = np.floor((points[image, part] + 0.5) / STEP).astype(int).T
+    some = rng.random(len(part)) < 0.7
+    types[image[some], row[some], column[some]] = part[some] % TYPES
+    a, b = part, types[image, row, column]
     found = rem.keypoints(of_map(types), points)
     expected = metrics.normalized_mutual_info_score(a, b)
     assert found.information == pytest.approx(expected)
@@ -109,15 +102,8 @@ def test_pixels_of_masks_count():
 )
 def test_golden_tables(table, nmi, ari):
     table = np.asarray(table, int)
-    a, b = (
-        np.repeat(index.ravel(), table.ravel())
-        for index in np.indices(table.shape)
-    )
     assert mutual_information(table) == pytest.approx(nmi, abs=1e-4)
     assert rand_index(table) == pytest.approx(ari, abs=1e-4)
-    expected = metrics.normalized_mutual_info_score(a, b)
-    assert mutual_information(table) == pytest.approx(expected)
-    assert rand_index(table) == pytest.approx(metrics.adjusted_rand_score(a, b))
 
 
 def drawn(count, seed, noise=4.0):

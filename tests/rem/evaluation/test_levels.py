@@ -67,17 +67,3 @@ def test_where_no_number_holds_the_accuracy_it_is_said(images):
     labels = outputs_of(model, images).argmax(axis=-1)
     with pytest.warns(UserWarning, match="holds the accuracy of 100.00%"):
         assert rem.lowest_levels(model, (images, labels), (2,)) == (2,)
-
-
-@pytest.mark.parametrize(
-    ("candidates", "sentence"),
-    [
-        ((), "must have a number of levels"),
-        ((2, 300), r"in \[2, 256\]"),
-        ((1, 2), r"in \[2, 256\].* Received: levels=1"),
-    ],
-)
-def test_wrong_choices_are_refused(images, candidates, sentence):
-    data = images, np.arange(40) % 4
-    with pytest.raises(ValueError, match=sentence):
-        rem.lowest_levels(_network(), data, candidates)

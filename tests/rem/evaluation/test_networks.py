@@ -17,7 +17,6 @@ from tests.networks import (
 from tests.tolerance import SUMS, assert_all_equal, assert_close
 from tfcaps import rem
 from tfcaps.layers import (
-    ClassCaps,
     ConvCaps,
     ConvCaps3D,
     Length,
@@ -131,24 +130,6 @@ def test_network_that_ends_in_conv_caps_shows_couplings_but_has_no_trees():
     ):
         with pytest.raises(ValueError, match=said):
             call()
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_evaluate_rounds_routed_layers_of_every_branch(shared):
-    images = keras.Input((8, 8, 1))
-    capsules = PrimaryCaps(2, 4, 4, strides=2)(images)
-    hidden = [ConvCaps(2, 4, 2), ConvCaps(2, 4, 2)]
-    branches = [
-        hidden[0](capsules),
-        hidden[0 if shared else 1](keras.ops.flip(capsules, 2)),
-    ]
-    children = keras.layers.Concatenate(axis=-2)(branches)
-    model = keras.Model(images, Length()(ClassCaps(3, 4)(children)))
-    model.set_weights([4.0 * weight for weight in model.get_weights()])
-    pictures = images_of(model, 200)
-    rounded = rem.quantize_couplings(model, 2)(pictures)
-    labels = np.asarray(rounded).argmax(axis=-1)
-    assert rem.evaluate(model, (pictures, labels), 2).accuracy_quantized == 1
 
 
 def test_several_inputs_or_outputs_need_their_names():
