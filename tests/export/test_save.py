@@ -165,8 +165,11 @@ def test_another_backend_is_told(monkeypatch, pruned, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_tells_the_manifest_of_itself(pruned, tmp_path):
-    run = tmp_path / "run"
+def test_a_run_tells_the_manifest_of_itself_and_flags_are_passed_on(
+    pruned, tmp_path
+):
+    needs("onnx")
+    run, served = tmp_path / "run", tmp_path / "served"
     run.mkdir()
     pruned.save(run / "model.keras")
     metrics = {"accuracy": 0.5, "entropy_bits": 1.5, "per_class": {}}
@@ -178,34 +181,23 @@ def test_a_run_tells_the_manifest_of_itself(pruned, tmp_path):
     }
     for name, content in files.items():
         (run / name).write_text(json.dumps(content))
-    flags = ("--run", run, "--to", tmp_path / "served")
-    printed = told_by(command.main, *flags).splitlines()
-    folder = tmp_path / "served" / "dr_capsnet" / "1"
+    printed = told_by(
+        command.main, "--run", run, "--to", served, "--model-name", "net",
+        "--version", 7, "--input-dtype", "uint8", "--levels", 11,
+        "--format", "savedmodel", "onnx",
+    ).splitlines()  # fmt: skip
+    folder = served / "net" / "7"
     about = read_manifest(folder)
     assert about["dataset"] == "mine.npz"
     assert about["classes"] == ["cat", "dog", "eel"]
     assert about["metrics"] == {"accuracy": 0.5, "entropy_bits": 1.5}
     config = {"dataset": "mine.npz", "rem": True}
     assert about["run"] == {"config": config, "commit": "abc"}
-    assert printed[-1] == f"exported to {folder}"
-    assert [line.split()[0] for line in printed[:-1]] == CHECKS
-
-
-@pytest.mark.slow
-def test_the_command_passes_its_flags_on(pruned, tmp_path):
-    needs("onnx")
-    pruned.save(tmp_path / "model.keras")
-    served = tmp_path / "served"
-    told_by(
-        command.main, "--run", tmp_path / "model.keras", "--to", served,
-        "--model-name", "net", "--version", 7, "--input-dtype", "uint8",
-        "--levels", 11, "--format", "savedmodel", "onnx",
-    )  # fmt: skip
-    folder = served / "net" / "7"
-    about = read_manifest(folder)
     assert (about["input_dtype"], about["levels"]) == ("uint8", 11)
     assert about["formats"] == ["savedmodel", "onnx"]
-    assert about["classes"] is None and about["metrics"] is None
+    assert printed[-1] == f"exported to {folder}"
+    passed = [*CHECKS, "onnx"]
+    assert [line.split()[0] for line in printed[:-1]] == passed
     assert "/models/net" in (served / "models.config").read_text("utf-8")
     lines = told_by(check.main, folder).splitlines()
-    assert [line.split()[0] for line in lines] == [*CHECKS, "onnx"]
+    assert [line.split()[0] for line in lines] == passed

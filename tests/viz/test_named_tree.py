@@ -67,9 +67,6 @@ NAMED = {
 }
 
 
-UNKNOWN = ("blueprints", "parts")
-
-
 @pytest.fixture(scope="module")
 def drawn():
     return draw(**NAMED)
@@ -142,10 +139,6 @@ def test_a_length_is_said_to_be_what_it_is(drawn):
     assert "A length is from 0 to 1, and no probability." in told
     box = drawing.axes[0].get_window_extent()
     assert box.height == pytest.approx(2 * box.width, rel=0.01)
-    # Nothing is known of its parts, so nothing stands beside it.
-    nothing = {name: np.full_like(NAMED[name], np.nan) for name in UNKNOWN}
-    empty = draw(**nothing)
-    assert len(empty.axes) == 1 + 6
 
 
 def test_it_is_said_whether_the_class_needs_its_tree(drawn):
@@ -162,13 +155,15 @@ def test_it_is_said_whether_the_class_needs_its_tree(drawn):
         assert told in texts(drawing)
 
 
-def test_without_blueprint_and_names_lines_lead_to_the_class(rng):
+def test_what_is_not_known_is_not_drawn(rng):
     drawing = draw(image=rng.random((30, 20, 3)))
     written = texts(drawing)
     assert {"type 0", "type 1", "type 2,\nnot in the tree"} <= {*written}
     assert drawing.axes[0].texts[0].get_text() == "1"
-    assert len(drawing.axes) == 1 + 6
     assert not any("looks for" in text for text in written)
+    unknown = ("blueprints", "parts")
+    nothing = {name: np.full_like(NAMED[name], np.nan) for name in unknown}
+    assert len(drawing.axes) == len(draw(**nothing).axes) == 1 + 6
 
 
 def test_mistakes_are_named():
