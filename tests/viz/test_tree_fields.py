@@ -5,9 +5,8 @@ import pytest
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
-from tests.networks import draw_weights, images_of, tiny_capsnet
 from tests.refusals import assert_refused
-from tfcaps import rem, viz
+from tfcaps import viz
 from tfcaps.rem import Explanation, ReceptiveFields, Trees
 from tfcaps.viz.drawing import colour
 
@@ -64,25 +63,6 @@ def outlines(panel):
 
 def texts(panel):
     return [text.get_text() for text in panel.texts]
-
-
-def test_trees_of_a_network_are_drawn_the_strongest_first():
-    model = tiny_capsnet(primary_types=3)
-    draw_weights(model, 0, class_caps=3.0)
-    images = images_of(model, 4)
-    why = rem.explain(model, images)
-    trees, panels = why.trees, viz.tree_fields(why, [*"abcd"], most=12).axes
-    assert [panel.get_title("left") for panel in panels[1::2]] == [*"abcd"]
-    for k, panel in enumerate(panels[1::2]):
-        strength = trees.towards[k] * trees.activations[k]
-        inside = np.flatnonzero(trees.in_tree[k])
-        children = sorted(inside, key=lambda child: -strength[child])
-        assert [text for text in texts(panel) if "type" in text] == [
-            f"type {child % 3}\n{trees.towards[k, child]:.2f}"
-            for child in children
-        ]
-        assert texts(panel)[0] == str(trees.predicted[k])
-    assert 0 < trees.leaves.min() and trees.leaves.max() < 12
 
 
 def test_outlines_are_where_the_children_look():
