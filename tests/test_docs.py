@@ -68,9 +68,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 # How far a shown number may be off, as trainings differ between processors.
 TOLERANCE = {"rel": 0.05, "abs": 0.05}
 # Of a training on couplings, and of the codes of its trees.
-TOLERANCES = {
-    "docs/guides/train_rem.md": {"rel": 0.3, "abs": 15, "share": 1},
-}
+TOLERANCES = {"docs/guides/train_rem.md": {"rel": 0.3, "abs": 15, "share": 1}}
 _BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.M | re.S)
 _SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 _COMMAND = re.compile(

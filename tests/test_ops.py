@@ -37,8 +37,7 @@ VARIANTS = {
     "efficient": efficient_squash,
 }
 every_squash = pytest.mark.parametrize(
-    ("name", "function"),
-    [("hinton", squash), ("efficient", efficient_squash)],
+    ("name", "function"), [("hinton", squash), ("efficient", efficient_squash)]
 )
 LEVELS = [3, 5, 6, 11, 128]
 # Their edges are exact in float32.

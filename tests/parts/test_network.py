@@ -12,10 +12,7 @@ from tests.tolerance import assert_all_equal, assert_close
 from tfcaps import rem
 from tfcaps.callbacks import BlueprintEstimation, HardenParts
 from tfcaps.models import constellation_capsnet
-from tfcaps.parts import (
-    ConstellationModel,
-    estimation,
-)
+from tfcaps.parts import ConstellationModel, estimation
 from tfcaps.parts.split_merge import Occurrences
 
 SMALL = SMALL_NETWORKS["constellation_capsnet"]
@@ -148,12 +145,7 @@ def test_the_schedule_narrows_hardens_moves_merges_and_splits(
     network = small()
     network.get_layer("part_caps").nothing_conv.bias.assign([-8.0])
     schedule = begun(
-        network,
-        images,
-        labels,
-        epochs=5,
-        widths=(4.0, 1.5),
-        hard=0.5,
+        network, images, labels, epochs=5, widths=(4.0, 1.5), hard=0.5
     )
     classes = network.get_layer("class_caps")
     places = [np.array(classes.blueprint)]

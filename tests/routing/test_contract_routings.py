@@ -10,9 +10,7 @@ from tests.gradients import value_and_gradients
 from tests.registry import ROUTINGS, parametrize
 from tests.tolerance import assert_all_close, assert_all_equal, assert_close
 from tfcaps.ops import dequantize, quantize
-from tfcaps.routing import (
-    EMRouting,
-)
+from tfcaps.routing import EMRouting
 
 UNQUANTIZED = [case for case in ROUTINGS if case.make().levels is None]
 WITH_GRADIENT = [

@@ -114,10 +114,7 @@ def test_a_tree_without_children_says_so():
 
 @pytest.mark.parametrize(
     ("settings", "said"),
-    [
-        ({"most": 0}, "`most`"),
-        ({"titles": ["a", "b"]}, "1 images, 2 titles"),
-    ],
+    [({"most": 0}, "`most`"), ({"titles": ["a", "b"]}, "1 images, 2 titles")],
 )
 def test_mistakes_are_explained(settings, said):
     why = explained([2], [0.9])

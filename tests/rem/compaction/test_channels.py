@@ -5,13 +5,7 @@ import numpy as np
 import pytest
 from keras import layers
 
-from tests.compaction import (
-    compacted,
-    fill,
-    filters,
-    randomized,
-    silence,
-)
+from tests.compaction import compacted, fill, filters, randomized, silence
 from tfcaps import rem
 from tfcaps.layers import PrimaryMatrixCaps, Squash
 

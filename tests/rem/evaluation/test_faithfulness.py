@@ -8,12 +8,7 @@ import numpy as np
 import pytest
 
 from tests import reference
-from tests.networks import (
-    draw_weights,
-    images_of,
-    of_capsules,
-    tiny_capsnet,
-)
+from tests.networks import draw_weights, images_of, of_capsules, tiny_capsnet
 from tests.refusals import refusals
 from tests.tolerance import SUMS, assert_close
 from tfcaps import rem

@@ -15,12 +15,7 @@ from tests.networks import (
 )
 from tests.tolerance import assert_all_equal, assert_close
 from tfcaps import rem
-from tfcaps.layers import (
-    ConvCaps,
-    ConvCaps3D,
-    Length,
-    PrimaryCaps,
-)
+from tfcaps.layers import ConvCaps, ConvCaps3D, Length, PrimaryCaps
 from tfcaps.ops import dequantize, quantize
 from tfcaps.routing import RegularizedRouting
 

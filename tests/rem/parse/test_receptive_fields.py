@@ -9,10 +9,7 @@ import pytest
 from keras import layers as kl
 from matplotlib.text import Text
 
-from tests.networks import (
-    SMALL_NETWORKS,
-    every_network,
-)
+from tests.networks import SMALL_NETWORKS, every_network
 from tfcaps import rem, viz
 from tfcaps.layers import (
     CapsuleConv2D,
