@@ -152,7 +152,9 @@ def test_the_guide_says_what_functions_take():
         alone = cells[[*GUIDE].index("images alone")]
         assert {*cells} <= {"yes", alone}
         if alone == "no":
-            with pytest.raises(ValueError, match="abels are needed|have none"):
+            with pytest.raises(
+                ValueError, match="Labels are needed|have targets"
+            ):
                 function(of_signals(), X[:, :, 0])
         else:
             function(of_signals(), X[:, :, 0])
