@@ -5,8 +5,9 @@ import pytest
 from matplotlib.text import Text
 
 from tests.refusals import assert_refused
+from tests.trees import made
 from tfcaps import viz
-from tfcaps.rem import Explanation, Trees
+from tfcaps.rem import Explanation
 
 NAMES = ["wheel", "door", "roof"]
 CLASSES = ["red car", "blue car"]
@@ -20,20 +21,14 @@ KNOWN[2] = np.nan
 
 def tree_of(places, types, in_tree, activations=None):
     """Returns the tree of one image."""
-    children = len(types)
-    active = np.ones(children) if activations is None else activations
-    inside = np.array([in_tree], bool)
-    towards = inside.astype("float32")
-    return Trees(
-        predicted=np.array([1], np.int32),
-        lengths=np.array([[0.1, 0.9]], "float32"),
-        couplings=np.zeros((1, children, 0), "float32"),
-        towards=towards,
-        codes=(10 * towards).astype(np.uint8),
-        in_tree=inside,
+    active = np.ones(len(types)) if activations is None else activations
+    return made(
+        [in_tree],
+        types,
+        [places],
+        predicted=np.array([1]),
+        lengths=np.array([LENGTHS[0]], "float32"),
         activations=np.array([active], "float32"),
-        types=np.array(types),
-        places=np.array([places], float),
     )
 
 

@@ -6,8 +6,9 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
 from tests.refusals import assert_refused
+from tests.trees import made
 from tfcaps import viz
-from tfcaps.rem import Explanation, ReceptiveFields, Trees
+from tfcaps.rem import Explanation, ReceptiveFields
 from tfcaps.viz.drawing import colour
 
 NAMES = ["ant", "bee", "cat"]
@@ -34,20 +35,17 @@ WHOLE = fields_of([[0, 0, 6, 6]] * 8)
 
 def explained(children, couplings, fields=FIELDS, **known):
     """Returns the explanation of an image of the second class."""
-    count, j = len(fields.boxes), 1
+    count = len(fields.boxes)
     towards, activations = np.zeros((2, 1, count), np.float32)
     towards[0, children] = couplings
     activations[0, children] = np.linspace(0.9, 0.5, len(children))
-    trees = Trees(
-        predicted=np.array([j]),
+    trees = made(
+        towards,
+        np.arange(count) % fields.grid[2],
+        0.0,
+        predicted=np.array([1]),
         lengths=np.array([[0.1, 0.8, 0.2]]),
-        couplings=np.zeros((1, count, 0)),
-        towards=towards,
-        codes=np.zeros((1, count), np.uint8),
-        in_tree=towards > 1 / 3,
         activations=activations,
-        types=np.arange(count) % fields.grid[2],
-        places=np.zeros((1, count, 2)),
     )
     record = {"height": 6, "width": 6}
     return Explanation(IMAGE, trees, None, [record], fields, **known)

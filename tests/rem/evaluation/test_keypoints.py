@@ -7,6 +7,7 @@ import pytest
 from sklearn import linear_model, metrics, preprocessing
 
 from tests.refusals import refused
+from tests.trees import made
 from tfcaps import rem
 from tfcaps.rem.evaluation.named_parts import mutual_information, rand_index
 
@@ -16,21 +17,12 @@ CENTRES = STEP * np.moveaxis(np.indices((GRID, GRID)), 0, -1) + 4.5
 
 def trees_of(activations):
     """Makes trees of activations `[n, rows, columns, types]`."""
-    count = len(activations)
-    flat = np.asarray(activations, np.float32).reshape(count, -1)
+    flat = np.reshape(activations, (len(activations), -1))
     places = np.repeat(CENTRES.reshape(-1, 2), TYPES, axis=0)
-    none = np.zeros(flat.shape, bool)
-    return rem.Trees(
-        predicted=np.zeros(count, int),
-        lengths=np.ones((count, 2), np.float32),
-        couplings=np.zeros((*flat.shape, 0)),
-        towards=flat,
-        codes=none.astype(np.uint8),
-        in_tree=none,
-        activations=flat,
-        types=np.arange(flat.shape[1]) % TYPES,
-        places=np.broadcast_to(places, (*flat.shape, 2)),
-        grid=(GRID, GRID, TYPES),
+    types = np.arange(flat.shape[1]) % TYPES
+    grid = (GRID, GRID, TYPES)
+    return made(
+        flat, types, places, in_tree=np.zeros(flat.shape, bool), grid=grid
     )
 
 

@@ -7,6 +7,7 @@ import pytest
 from sklearn import metrics
 
 from tests.networks import draw_weights, tiny_capsnet
+from tests.trees import made
 from tfcaps import rem
 from tfcaps.rem.evaluation.named_parts import part_stability
 from training.datasets import figures
@@ -19,26 +20,15 @@ def trees_of(leaves, types=4, children=12, predicted=None):
     count = len(leaves)
     # As many children of each type as may be wanted, those not wanted far off.
     kinds = np.tile(np.arange(types), children)
-    in_tree = np.zeros((count, len(kinds)), bool)
     places = np.full((count, len(kinds), 2), 500.0)
-    towards = np.zeros((count, len(kinds)), np.float32)
+    towards = np.zeros((count, len(kinds)))
     for image, each in enumerate(leaves):
         for number, (row, column, kind) in enumerate(each):
             child = number * types + kind
-            in_tree[image, child] = True
             places[image, child] = row, column
             towards[image, child] = 0.9 - 0.01 * number
-    return rem.Trees(
-        predicted=np.zeros(count, int) if predicted is None else predicted,
-        lengths=np.ones((count, 2), np.float32),
-        couplings=np.stack([towards, 1 - towards], axis=-1),
-        towards=towards,
-        codes=np.zeros(towards.shape, np.uint8),
-        in_tree=in_tree,
-        activations=towards,
-        types=kinds,
-        places=places,
-    )
+    classes = np.zeros(count, int) if predicted is None else predicted
+    return made(towards, kinds, places, predicted=classes)
 
 
 # Two images: parts at (5, 5) and (5, 15), a loose one at (15, 5).
