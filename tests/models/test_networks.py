@@ -164,9 +164,7 @@ constellation_capsnet(10, (32, 32, 1))
 parts_capsnet((30, 28, 1), 3, filters=(4, 4), strides=(2,))
     `strides` as many
 dr_capsnet((14, 10, 3), 2, filters=2, primary_kernel_size=(2, 6))
-    at least 10 rows and 14 columns for kernel_size=9 and
-    primary_kernel_size=(2, 6). Received: input_shape=(14, 10, 3). Use larger
-    images or smaller kernels.
+    (2, 6). Received: input_shape=(14, 10, 3). Use larger images or smaller
 """,
     **vars(models),
 )

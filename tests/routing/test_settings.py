@@ -99,13 +99,11 @@ RegularizedRouting(strength=-1)
 RegularizedRouting(rate=-1)
     `rate` must not be negative. Received: rate=-1.
 ScaledDistanceRouting(distance_scale="child")
-    `distance_scale` must be one of ('capsule', 'sample', 'batch'). Received:
-    distance_scale='child'.
+    one of ('capsule', 'sample', 'batch'). Received: distance_scale='child'.
 UniformRouting()(zeros(2, 3, 4))
     [batch, children, parents, components]. Received: shape=(2, 3, 4)
 SelfAttentionRouting()(zeros(2, 5, 3, 4), bias=zeros(3, 4))
-    must have the shape [children, parents]. Received: shape=(3, 4) for
-    couplings (2, 5, 3).
+    [children, parents]. Received: shape=(3, 4) for couplings (2, 5, 3).
 """,
     **vars(routings),
     zeros=lambda *shape: np.zeros(shape, "float32"),
