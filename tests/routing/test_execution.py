@@ -14,7 +14,6 @@ from tfcaps.layers import ClassCaps, ConvCaps, ConvCaps3D
 from tfcaps.routing import (
     DynamicRouting,
     EMRouting,
-    ScaledDistanceRouting,
     execution,
 )
 
@@ -73,9 +72,7 @@ def test_few_votes_are_not_compiled():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "routing",
-    [DynamicRouting(), EMRouting(3), ScaledDistanceRouting()],
-    ids=repr,
+    "routing", ["dynamic", EMRouting(3), "scaled_distance", "self_attention"]
 )
 def test_compiled_steps_on_batches_of_any_size_are_those_of_eager_calls(
     routing, always, rng
