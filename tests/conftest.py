@@ -121,6 +121,11 @@ def finished(tmp_path_factory, worker_id):
 
 
 @pytest.fixture
+def no_proxy(monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+
+
+@pytest.fixture
 def photos(tmp_path):
     """A folder with ten pictures of cats, and ten of dogs."""
     from tests.training.datasets.test_datasets import write_image
