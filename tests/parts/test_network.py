@@ -244,6 +244,7 @@ def test_places_become_hard_after_a_share_of_the_training(rng):
     )
     images = rng.random((8, 32, 32, 3), dtype=np.float32)
     callbacks = [HardenParts(0.35), note]
-    fit(model, images, np.arange(8) % 2, 0.1, 4, callbacks, loss=model.loss)
+    labels, options = np.arange(8) % 2, {"loss": model.loss}
+    fit(model, images, labels, 0.1, 4, callbacks, run_eagerly=True, **options)
     assert hard == [0.0, 0.0, 0.0, 1.0]
     assert_refused(lambda: HardenParts(1.5), "`share` must be from 0 to 1")
