@@ -129,19 +129,12 @@ def test_fit_finds_classes_parts_and_which_way_they_face(fitted):
     assert model.report["form"].startswith(("one body plan", "two plans"))
 
 
-def test_a_mirrored_window_is_one_of_the_mirrored_image(fitted):
-    model, _ = fitted
-    images, *_ = animals(2, 6)
-    at = np.array([[[0, 2, 9], [1, 5, 9]], [[4, 4, 7], [0, 8, 3]]])
-    made = [*model._mirrored(images, at, np.array([1, 0]))]
-    mirrored = np.array(model.get_layer("backbone")(images[:, :, ::-1]))
-    for features, k in zip(made, (1, 0), strict=True):
-        assert_close(features, mirrored[k, at[k, 0], 9 - at[k, 1]], atol=1e-5)
-
-
-def test_parts_that_stand_anywhere_have_no_plan(fitted, rng):
+@pytest.mark.parametrize("noise", [11, None], ids=["nearly", "quite"])
+def test_parts_that_stand_anywhere_have_no_plan(fitted, noise, rng):
     model, _ = fitted
     places = rng.uniform(0, SIDE, (200, 4, 2))
+    if noise:
+        places = 40 + PARTS + rng.normal(0, noise, places.shape)
     active, held = np.ones((200, 4)), np.arange(200) % 4 == 0
     copy = keras.models.clone_model(model)
     copy._estimate_plans(places, active, np.ones(200), held, 0)
@@ -194,6 +187,15 @@ def test_a_saved_network_and_an_exported_one_say_the_same(fitted, tmp_path):
     assert not loaded.get_layer("backbone").trainable_weights
     # It is compared with the network before it appears.
     made = tfcaps.export.save(loaded, tmp_path / "net", formats=("onnx",))
+    assert any(made.rglob("*.onnx"))
+
+
+@pytest.mark.slow
+def test_a_backbone_within_another_is_exported(tmp_path):
+    images = keras.Input((SIDE, SIDE, 3))
+    nested = keras.Model(images, backbone()(images))
+    model = body_plan_capsnet((SIDE, SIDE, 3), 2, nested, 4)
+    made = tfcaps.export.save(model, tmp_path / "net", formats=("onnx",))
     assert any(made.rglob("*.onnx"))
 
 

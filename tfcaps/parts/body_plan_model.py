@@ -2,7 +2,6 @@
 
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ Array = NDArray[Any]
 
 # Most photos that types and plans are estimated on.
 _MOST = 2500
-# A plan fits if parts are so many times nearer to it than to the middle of the
-# others: birds 0.4, cats and dogs 0.5, ten kinds of things 0.7.
+# A plan fits if parts are nearer to it than so much of their distance to the
+# middle of the others: birds 0.4, cats and dogs 0.5, ten kinds of things 0.7.
 _NEAR = 0.6
 # Components of the two maps of windows by which types are told.
 _LOCAL = (96, 80)
@@ -45,8 +44,7 @@ class BodyPlanModel(keras.Model):
 
     Attributes:
         report: What `fit` chose and measured on training images, a dict; empty
-            before. Accuracies are of images, and of the mirror images of their
-            parts. `form` says in words whether body plans fit, and how many:
+            before. `form` says in words whether body plans fit, and how many:
             `plans` is 0 if held-out images do not have their parts much nearer
             to where a plan has them than to the middle of the others.
     """
@@ -78,7 +76,6 @@ class BodyPlanModel(keras.Model):
         validation_split: float = 0.2,
         seed: int = 0,
         cache: str | Path | None = None,
-        mirror: bool = True,
     ) -> keras.callbacks.History:
         """Estimates types, plans and evidence.
 
@@ -94,9 +91,6 @@ class BodyPlanModel(keras.Model):
             seed: Int. Of all that is random. Defaults to `0`.
             cache: Folder in which features stay for another call with the same
                 images. Defaults to `None`, a temporary one.
-            mirror: Learn from mirror images of the parts, too: not where a
-                mirror image is of another class, as of letters. Defaults to
-                `True`.
 
         Returns:
             A `History` of one epoch, with `accuracy`, `val_accuracy` and
@@ -122,8 +116,7 @@ class BodyPlanModel(keras.Model):
         start = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
             maps = self.maps(x, cache or folder, batch_size, bool(verbose))
-            mirrored = x if mirror else None
-            self._estimate(mirrored, maps, labels, validation_split, seed)
+            self._estimate(maps, labels, validation_split, seed)
         history = keras.callbacks.History()
         history.set_model(self)
         history.on_train_begin()
@@ -204,12 +197,7 @@ class BodyPlanModel(keras.Model):
         return maps
 
     def _estimate(
-        self,
-        images: Any,
-        maps: dict[str, Array],
-        labels: Array,
-        split: float,
-        seed: int,
+        self, maps: dict[str, Array], labels: Array, split: float, seed: int
     ) -> None:
         draw = np.random.default_rng(seed)
         held = draw.permutation(len(labels)) < split * len(labels)
@@ -248,34 +236,19 @@ class BodyPlanModel(keras.Model):
         cells, active = presence.argmax(axis=1), presence.max(axis=1)
         columns = parts.ratio * maps["local"].shape[2]
         row, column = cells // columns, cells % columns
-        at = np.stack([row, column], axis=1) // parts.ratio
-        look = [x[r, c] for x, (r, c) in zip(maps["local"], at, strict=True)]
-        # What a leaf says, its mirror image says too.
-        turned = some[:0] if images is None else some
-        look = [*look, *self._mirrored(images, at, turned)]
-        both = np.concatenate([np.arange(len(labels)), turned])
-        self._estimate_evidence(
-            np.stack(look, dtype="f4"), active[both], labels[both], held[both]
-        )
+        look = np.stack(
+            [
+                x[r // parts.ratio, c // parts.ratio]
+                for x, r, c in zip(maps["local"], row, column, strict=True)
+            ]
+        ).astype("f4")
+        self._estimate_evidence(look, active, labels, held)
         stands = (np.stack([row, column], -1) + 0.5) * parts.stride - 0.5
         facing = np.ones(len(labels))
         facing[some] = found.facing
         self._estimate_plans(
             stands[some], active[some], facing[some], held[some], seed
         )
-
-    def _mirrored(self, images: Any, at: Array, rows: Array) -> Iterator[Array]:
-        """Yields features of the mirror images of windows, `[t, d]`."""
-        layer = next(x for x in self.layers if hasattr(x, "whole"))
-        window = keras.Input(layer.model.inputs[0].shape[1:])
-        model = keras.Model(window, layer.features_of(window))
-        # XLA takes longer to compile a backbone than to run it.
-        model.compile(jit_compile=False)
-        for k in rows:
-            image = np.asarray(images[k : k + 1], "float32")
-            windows = ops.convert_to_numpy(layer.windows(image))
-            windows = windows.reshape(*layer.grid, *windows.shape[1:])
-            yield model.predict_on_batch(windows[*at[k]][:, :, ::-1])
 
     def _take_network(self, network: keras.Model, reductions: Any) -> None:
         """Takes over a network of components as layers on features."""
