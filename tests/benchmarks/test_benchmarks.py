@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from benchmarks import formulations, measure, models, run, serving
+from benchmarks import before, formulations, measure, models, run, serving
 from benchmarks.formulations import CANDIDATES, OF_EM, Size
 from benchmarks.measure import Row, Settings, interleaved
 from tests.commands import told_by
@@ -114,6 +114,35 @@ def test_a_part_takes_its_own_place_and_the_page_compares_its_rows(
         f"- gpu: {line} 2 rounds, quick.\n"
         f"- serving: {line} 2 rounds, quick.\n"
     )
+
+
+def test_another_checkout_is_timed_in_turns(tmp_path, monkeypatch):
+    (tmp_path / "old" / "benchmarks").mkdir(parents=True)
+    order = []
+
+    def process(root, name, rounds):
+        order.append(root.name)
+        step = {"ms": 10.0 * len(order)}  # of the old one 10 and 30 ms
+        names = name, f"{name}, floor"
+        return {
+            n: {"inputs": [2], "forward": step, "step": step} for n in names
+        }
+
+    monkeypatch.setattr(before, "_in_process", process)
+    monkeypatch.setattr(run, "machine", lambda: MACHINE)
+    flags = "--quick", "--out", tmp_path
+    command("--before", tmp_path / "old", *flags)
+    assert order == ["old", run.ROOT.name] * 2
+    page = (tmp_path / "benchmarks.md").read_text("utf-8")
+    name = "dr_capsnet_small"
+    assert [(c[1], c[5], c[6], c[-1]) for c in cells(page, "before")] == [
+        (name, "30.00", "1.50", f"{name}, before"),
+        (f"{name}, before", "20.00", "1.00", f"{name}, floor, before"),
+        (f"{name}, floor", "30.00", "1.50", f"{name}, floor, before"),
+        (f"{name}, floor, before", "20.00", "", ""),
+    ]
+    told = command("--before", tmp_path / "none", *flags, status=2)
+    assert "none is no checkout of this repository; make one by" in told
 
 
 @pytest.mark.slow

@@ -55,6 +55,8 @@ def test_batches_cover_every_image_once_in_an_order_of_the_epoch():
     unseeded = Batches(Images(images), np.arange(10), 4)
     labels = [unseeded[k][1].tolist() for k in range(3)]
     assert labels == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    few = Batches(Images(images), np.arange(10), 4, rows=np.array([7, 2]))
+    assert few.num_batches == 1 and few[0][1].tolist() == [7, 2]
 
 
 def test_shifts_move_images_and_bring_in_zeros():

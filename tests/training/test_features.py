@@ -88,6 +88,8 @@ def test_the_head_on_kept_features_is_the_network(data, config):
         images, labels = getattr(data, part)
         maps, kept_labels = getattr(ready.data, part)
         assert maps.pixels.dtype == np.float16
+        # What is read again is what was written.
+        np.testing.assert_array_equal(maps[:], maps[np.arange(len(maps))])
         assert maps.shape[1:] == (5, 5, 6)
         wanted = ready.full_model.predict(images[:], verbose=0)
         found = ready.classifier.predict(maps[:], verbose=0)

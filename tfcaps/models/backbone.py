@@ -42,6 +42,11 @@ class FrozenModel(Configured, keras.layers.Layer):
         return FrozenModel(model)
 
     @property
+    def calls_a_sample(self) -> int:
+        """How often the model runs for an image."""
+        return 1
+
+    @property
     def equivalent_layers(self) -> list[keras.layers.Layer]:
         """The layers that do the same, for `tfcaps.rem.receptive_fields`."""
         size = self.model.inputs[0].shape[1:3]

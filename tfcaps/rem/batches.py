@@ -97,10 +97,12 @@ def predict(model: keras.Model, inputs: Any) -> Any:
 
     It runs as many samples at once as there is room for.
     """
-    count = len(keras.tree.flatten(inputs)[0])
-    step = max(1, _AT_ONCE // max(1, _numbers(model)))
+    count = max(1, len(keras.tree.flatten(inputs)[0]))
+    most = max(1, _AT_ONCE // max(1, _numbers(model)))
+    # Parts are about as large, since smaller ones are filled up.
+    step = math.ceil(count / math.ceil(count / most))
     parts = []
-    for start in range(0, max(count, 1), step):
+    for start in range(0, count, step):
         some = operator.itemgetter(slice(start, start + step))
         parts.append(_predicted(model, keras.tree.map_structure(some, inputs)))
     arrays = keras.tree.map_structure(

@@ -19,6 +19,7 @@ from tfcaps.rem.evaluation import words
 from tfcaps.rem.evaluation.silencing import (
     Silencer,
     images_and_trees,
+    in_batches,
     of_class,
     parts_of,
 )
@@ -223,7 +224,7 @@ def pixel_faithfulness(
     pixels = _Pixels(silencer.model, images, windows, batch_size)
     total = len(_FILLS) * (3 * len(asked) + 6 * len(images))
     pixels.bar = keras.utils.Progbar(total, verbose=verbose, unit_name="image")
-    silencer.take(images, batch_size)
+    silencer.take(in_batches(images, batch_size))
     image, child = asked.T
     under = trees.in_tree[image] & windows.under(image, child)
     stated = pixels.falls(image, silencer.lengths(image, under))
