@@ -25,9 +25,8 @@ import json, sys
 from benchmarks.models import SIZES, Size, measure_network
 name, rounds = sys.argv[1], int(sys.argv[2])
 rows = measure_network(name, SIZES.get(name, Size()), rounds)
-print("ROWS", json.dumps([row._asdict() for row in rows]))
+print(json.dumps([row._asdict() for row in rows]))
 """
-_MARK = "ROWS "
 
 
 def measure(settings: Settings, before: Path, here: Path) -> list[Row]:
@@ -44,48 +43,35 @@ def measure(settings: Settings, before: Path, here: Path) -> list[Row]:
     """
     rows = []
     for name in _QUICK if settings.quick else NAMES:
-        turns: dict[Path, list[Any]] = {before: [], here: []}
+        turns: dict[str, list[Any]] = {", before": [], "": []}
         for _ in range(_TURNS):
-            for root, those in turns.items():
-                those.append(_in_process(root, name, settings.rounds))
-        old, new = (_median(those) for those in turns.values())
-        former = f"{name}, before"
-        floors = f"{name}, floor", f"{name}, floor, before"
-        rows += [
-            Row(name=name, base=former, **new[name]),
-            Row(name=former, base=floors[1], **old[name]),
-            Row(name=floors[0], base=floors[1], **new[floors[0]]),
-            Row(name=floors[1], **old[floors[0]]),
-        ]
+            for when, root in zip(turns, (before, here), strict=True):
+                turns[when].append(_in_process(root, name, settings.rounds))
+        floor = f"{name}, floor"
+        for what, when, base in (
+            (name, "", f"{name}, before"),
+            (name, ", before", f"{floor}, before"),
+            (floor, "", f"{floor}, before"),
+            (floor, ", before", None),
+        ):
+            those = [turn[what] for turn in turns[when]]
+            times = [
+                {"ms": float(np.median([row[kind]["ms"] for row in those]))}
+                for kind in ("forward", "step")
+            ]
+            rows.append(Row(what + when, those[0]["inputs"], *times, base))
     return rows
 
 
 def _in_process(root: Path, name: str, rounds: int) -> dict[str, Any]:
     """Returns rows of a network and of its floor, by the code in a folder."""
-    done = subprocess.run(
+    printed = subprocess.check_output(
         [sys.executable, "-c", _CODE, name, str(rounds)],
         cwd=root,
         env={**os.environ, "PYTHONPATH": str(root)},
-        check=True,
-        stdout=subprocess.PIPE,
         text=True,
     )
-    line = next(x for x in done.stdout.splitlines() if x.startswith(_MARK))
-    rows = json.loads(line.removeprefix(_MARK))
-    print(
-        f"before, {root.name}: {name} {rows[0]['step']['ms']:.2f} ms",
-        flush=True,
-    )
+    rows = json.loads(printed.splitlines()[-1])
+    step = rows[0]["step"]["ms"]
+    print(f"before, {root.name}: {name} {step:.2f} ms", flush=True)
     return {row["name"]: row for row in rows}
-
-
-def _median(turns: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the rows of a checkout, of its turns together."""
-    together = {}
-    for name, row in turns[0].items():
-        times = {
-            kind: {"ms": float(np.median([x[name][kind]["ms"] for x in turns]))}
-            for kind in ("forward", "step")
-        }
-        together[name] = {"inputs": row["inputs"], **times}
-    return together

@@ -108,10 +108,7 @@ def inner_model(layer: Any) -> keras.Model | None:
 
 
 def _reserve_names(model: keras.Model) -> None:
-    """Keeps Keras from giving names of a model's layers to new operations.
-
-    It counts what this process made, of which layers from a file are none.
-    """
+    """Keeps Keras from giving names of layers from a file to new operations."""
     for layer in getattr(model, "layers", ()):
         stem, number = _NUMBERED.findall(layer.name)[0]
         taken = int(number or 0)
@@ -152,11 +149,8 @@ def of_same_kind(
     """Returns a model with other outputs that trains as the given one does.
 
     It is a `kind` if the given one is of no class of its own, or of one that
-    trains itself by one input and one output, and there are others.
-
-    Raises:
-        ValueError: If the model has a `train_step` or something like it of its
-            own, and its class cannot be made of inputs and outputs.
+    trains itself by one input and one output, and there are others. It is an
+    error if a class of its own cannot be made of inputs and outputs.
     """
     is_one = not isinstance(inputs, dict) and not isinstance(outputs, dict)
     if check_kind(model) and (is_one or not _trains_itself(model)):

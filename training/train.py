@@ -10,7 +10,7 @@ import numpy as np
 
 import tfcaps
 from cli import UserError, progress
-from tfcaps import graphs, rem
+from tfcaps import rem
 from tfcaps.parts import ConstellationModel
 from training import (
     devices,
@@ -110,8 +110,6 @@ def train_model(
         fit(setup.training_model, batches, callbacks, epochs)
         for stop in stops:
             stop.restore(setup.training_model)
-            # The best epoch may have had fewer zeros.
-            graphs.forget_zeros(setup.training_model.weights)
         model = setup.full_model
         if config.dtype_policy != "float32":
             # Its weights are float32 as they are.

@@ -127,8 +127,7 @@ def _predicted(model: keras.Model, inputs: Any) -> Any:
     model.largest_batch = count + missing
     if missing:
         inputs = keras.tree.map_structure(
-            lambda x: np.concatenate([x, np.repeat(x[-1:], missing, 0)]),
-            inputs,
+            lambda x: np.concatenate([x, np.repeat(x[-1:], missing, 0)]), inputs
         )
     outputs = model.predict_on_batch(inputs)
     return keras.tree.map_structure(lambda x: x[:count], outputs)
@@ -176,10 +175,7 @@ def _check_count(labels: Any, images: int) -> None:
 
 
 def _as_arrays(values: Any, count: int | None = None) -> Any:
-    """Returns an array, or a dict or list of arrays.
-
-    A list is one of arrays unless it has a row for each of `count` images.
-    """
+    """Returns an array, or a dict or list of those, unless of `count` rows."""
     if values is None:
         return None
     if isinstance(values, dict):

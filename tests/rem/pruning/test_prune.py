@@ -143,7 +143,7 @@ Prune(1.0)
 Prune("0.7")
     `sparsity` must be above 0 and less than 1
 Prune(0.5, "random")
-    one of polynomial, one_shot, structured, snip, iterative
+    one of ('polynomial', 'one_shot', 'structured', 'snip', 'iterative')
 Prune(0.5, begin=0.9)
     the first one first
 Prune(0.5, "iterative")

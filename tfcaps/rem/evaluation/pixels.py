@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import ndimage, special, stats
 
 from tfcaps.graphs import cut, last_routed_layer, split
-from tfcaps.ops import check_positive
+from tfcaps.ops import check_positive, check_that
 from tfcaps.rem.batches import predict
 from tfcaps.rem.evaluation import words
 from tfcaps.rem.evaluation.silencing import (
@@ -205,10 +205,7 @@ def pixel_faithfulness(
           (comprehensiveness, sufficiency)
     """
     check_positive(samples=samples, ceiling=ceiling)
-    if not 0 < window < 1:
-        raise ValueError(
-            f"`window` must be in (0, 1). Received: window={window}."
-        )
+    check_that(0 < window < 1, "be in (0, 1)", window=window)
     silencer = Silencer(model)
     images, trees = images_and_trees(
         silencer.model, dataset, trees, samples, batch_size
