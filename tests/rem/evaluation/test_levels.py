@@ -64,7 +64,8 @@ def test_each_layer_gets_the_lowest_levels_that_hold_the_accuracy(
         pairs = zip(numbers, hits, strict=True)
         holding = [n for n, hit in pairs if hit >= least]
         assert number == holding[0]
-    assert max(chosen) > 2  # else any rule would do
+    # Where a quarter is wrong, two levels are within the error.
+    assert (max(chosen) > 2) == (wrong < 10)
 
 
 def test_where_no_number_holds_the_accuracy_it_is_said(images):
