@@ -19,6 +19,10 @@ from markdown_table import narrow, write_tables
 Row = dict[str, Any]
 PAGES = tomllib.loads(Path(__file__).with_name("pages.toml").read_text("utf-8"))
 FOLDER = Path("results") / "named_parts"
+TREE_MEASURES = (
+    *("answer_changes", "necessity", "necessity_active"),
+    *("necessity_random", "sufficiency", "sufficiency_longest"),
+)
 _DRAWN = 10  # images whose trees are drawn
 
 
@@ -175,11 +179,7 @@ def type_measures(named: Any, chance: Any) -> Row:
 
 def tree_measures(used: Any) -> Row:
     """Returns what is shown of `rem.faithfulness`, children silenced at 0."""
-    names = (
-        *("answer_changes", "necessity", "necessity_active"),
-        *("necessity_random", "sufficiency", "sufficiency_longest"),
-    )
-    return {name: round(getattr(used, name)["zero"], 4) for name in names}
+    return {k: round(getattr(used, k)["zero"], 4) for k in TREE_MEASURES}
 
 
 def draw_trees(

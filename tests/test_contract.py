@@ -81,23 +81,6 @@ def test_config_names_every_argument_and_makes_an_equal_object(case):
             assert config[name] == value, name
 
 
-@pytest.mark.parametrize(
-    ("made", "unused"),
-    [
-        (tfcaps.layers.ClassCaps(3, 4), {"share_types": False}),
-        (tfcaps.layers.PrimaryMatrixCaps(2), {"strides": 1}),
-        (tfcaps.losses.CounterfactualLoss(), {"m_plus": 0.9}),
-        (tfcaps.layers.PrimaryCaps(2, 4, 3), {"kernel_initializer": "zeros"}),
-    ],
-)
-def test_arguments_of_version_0_3_are_read_if_they_had_no_effect(made, unused):
-    config = made.get_config()
-    assert type(made).from_config({**config, **unused}).get_config() == config
-    if "zeros" not in unused.values():
-        with pytest.raises(TypeError, match="argument"):
-            type(made).from_config({**config, **dict.fromkeys(unused, 7)})
-
-
 @pytest.mark.slow
 def test_a_model_of_all_loads_in_a_fresh_process(tmp_path, rng):
     names, inputs, arrays, outputs = [], [], [], []

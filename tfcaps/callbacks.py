@@ -11,6 +11,7 @@ import keras
 
 from tfcaps.graphs import routing_of, unwrapped
 from tfcaps.losses import SpreadLoss
+from tfcaps.ops import check_that
 from tfcaps.parts.estimation import BlueprintEstimation as BlueprintEstimation
 from tfcaps.parts.estimation import HardenParts as HardenParts
 
@@ -39,10 +40,7 @@ class IncreaseMargin(keras.callbacks.Callback):
 
     def __init__(self, loss: SpreadLoss, steps: float = 50_000):
         super().__init__()
-        if steps <= 0:
-            raise ValueError(
-                f"`steps` must be positive. Received: steps={steps}."
-            )
+        check_that(steps > 0, "be positive", steps=steps)
         self.loss = loss
         self.steps = steps
 

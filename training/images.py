@@ -5,6 +5,7 @@ as float32. They become float32 in `Images`, and nowhere else.
 """
 
 import dataclasses
+import mmap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,6 +47,7 @@ class Images:
     def __getitem__(self, rows: Rows) -> Floats:
         pixels = self.pixels[rows]
         floats = pixels.astype(np.float32)
+        forget(self.pixels)
         if pixels.dtype == np.uint8:
             floats /= np.float32(255)
         return floats
@@ -56,7 +58,9 @@ class Images:
 
     def take(self, rows: Rows) -> "Images":
         """Returns some of the images, as they were read."""
-        return Images(self.pixels[rows])
+        pixels = self.pixels[rows]
+        forget(self.pixels)
+        return Images(pixels)
 
 
 class Split(NamedTuple):
@@ -72,6 +76,12 @@ class Split(NamedTuple):
     def with_pixels(self, pixels: Pixels) -> "Split":
         """Returns other images with the same labels."""
         return Split(Images(pixels), self.labels)
+
+
+def forget(pixels: Pixels) -> None:
+    """Lets go of the memory of pixels on disk; read again, they are there."""
+    if isinstance(pixels, np.memmap) and hasattr(mmap, "MADV_DONTNEED"):
+        pixels._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
 def resize(images: Pixels, size: int | tuple[int, int]) -> Pixels:

@@ -1,6 +1,7 @@
 """Tells the cost of a run before anything is written: `--dry-run`."""
 
 import math
+import statistics
 import tempfile
 import time
 
@@ -11,14 +12,24 @@ from tfcaps import graphs, rem
 from tfcaps.callbacks import HardenParts
 from tfcaps.parts import ConstellationModel
 from training import devices, features, models, networks, starting, train
-from training.callbacks import BackUp, StepClock
+from training.batches import ON_BACKBONE
+from training.callbacks import CURVE_POINTS, BackUp, StepClock
 from training.datasets import Data
 from training.devices import Strategy
 from training.folder import RunFolder
 from training.tables import TITLES
 
-# Steps that are timed, after the first, which is compiled.
+# Steps that are timed, after the first, which is traced.
 _TIMED = 3
+# A run traces as much as so many first steps: for each model its step and what
+# measures it, and once what is drawn and exported.
+_MODEL, _END = 4, 2
+# Images that are looked at for each model, besides two times the test images
+# and those of the curves; an image of a step counts as three.
+_LOOKED_AT, _CURVES = 10_000, 1_500
+# Photos that a backbone looks at again, shifted and changed; where it runs many
+# times for one, of which most windows are known. Seconds of estimating parts.
+_AGAIN, _WINDOWS_AGAIN, _ESTIMATING = 3_500, 700, 120
 
 
 def show(
@@ -39,20 +50,23 @@ def show(
         f"network   {folder.config.model}: {parameters:,} parameters, "
         f"{adds:,} multiply-adds an image"
     )
-    time_of_training = _training(data, folder, strategy)
+    training, others = map(_duration, _times(data, folder, strategy))
+    about = "about" if folder.config.patience is None else "at most about"
     nothing = "No run folder has been made."
     print(
-        f"\nTraining takes {time_of_training}; measuring, figures and export "
-        "come on top. "
+        f"\nTraining takes {about} {training}; measuring, figures and export "
+        f"about {others} more. "
         + ("Nothing was written." if folder.path.exists() else nothing)
     )
 
 
-def _training(data: Data, folder: RunFolder, strategy: Strategy | None) -> str:
-    """Prints how each model is trained, and returns the time of all."""
-    config = folder.config
+def _times(
+    data: Data, folder: RunFolder, strategy: Strategy | None
+) -> tuple[float, float]:
+    """Prints how models are trained; returns seconds of it, and of the rest."""
+    config, tests = folder.config, len(data.test.labels)
     about = "about" if config.patience is None else "at most about"
-    total = 0.0
+    total = others = first = 0.0
     for name in config.model_names:
         title = f"training  {TITLES[name]}:"
         if folder.model_path(name).exists():
@@ -64,17 +78,24 @@ def _training(data: Data, folder: RunFolder, strategy: Strategy | None) -> str:
         if models.network(config.model).loss == "plan":
             images = len(data.train.labels) + len(data.test.labels)
             model = networks.build_for(data, config)
+            each = _feature_seconds(model, 1)
             # The whole image comes on top of its windows.
-            total += 1.2 * images * _feature_seconds(model, 1)
+            total += 1.2 * images * each + _ESTIMATING
+            others += _WINDOWS_AGAIN * each
             print(f"{title} in one pass, then about two minutes")
             continue
         settings = config.of(name)
         with devices.scope(strategy):
             start = starting.network(config) if name == "rem" else None
             setup = train.prepare(name, data, settings, strategy, start)
-            seconds = _step_seconds(setup)
-        total = total or _backbone(setup)
+            first, seconds = _step_seconds(setup)
+        if not total:
+            each, total = _backbone(setup)
+            others += _AGAIN * each
         steps = setup.batches.num_batches
+        points = min(settings.epochs, CURVE_POINTS)
+        looked_at = _LOOKED_AT + 2 * tests + points * _CURVES
+        others += _MODEL * first + looked_at * seconds / (3 * config.batch_size)
         done = BackUp(folder.path / f"backup-{name}").epochs
         left = (settings.epochs - done) * steps * seconds
         why = ""
@@ -88,22 +109,23 @@ def _training(data: Data, folder: RunFolder, strategy: Strategy | None) -> str:
             f"{1000 * seconds:.0f} ms a step, {about} {_duration(left)}"
         )
         total += left
-    return f"{about} {_duration(total)}"
+    return total, others + _END * first
 
 
-def _backbone(setup: train.Setup) -> float:
-    """Prints what a backbone does, and returns the seconds of its features."""
+def _backbone(setup: train.Setup) -> tuple[float, float]:
+    """Prints what a backbone does; returns seconds of a photo, and of all."""
     model, config, data = setup.full_model, setup.config, setup.data
     layer = features.backbone_of(model)
     if layer is None:
-        return 0.0
+        return 0.0, 0.0
     head = f"backbone  {config.backbone}, frozen: "
     if setup.classifier is model:
         print(f"{head}in each step, because {features.obstacle(model, config)}")
-        return 0.0
+        return 0.0, 0.0
     splits = data.train, data.validation, data.test
     count = sum(len(split.labels) for split in splits)
-    seconds = count * _feature_seconds(model, config.batch_size)
+    each = _feature_seconds(model, ON_BACKBONE)
+    seconds = count * each
     shape = data.image_shape  # of the features
     print(
         f"{head}features {'x'.join(map(str, shape))} of {count:,} images are "
@@ -111,7 +133,7 @@ def _backbone(setup: train.Setup) -> float:
         f"{count * features.BYTES * math.prod(shape) / 2**20:,.1f} MiB in "
         f"{tempfile.gettempdir()}"
     )
-    return seconds
+    return each, seconds
 
 
 def _feature_seconds(model: keras.Model, batch_size: int) -> float:
@@ -124,8 +146,8 @@ def _feature_seconds(model: keras.Model, batch_size: int) -> float:
     return (time.perf_counter() - started) / batch_size
 
 
-def _step_seconds(setup: train.Setup) -> float:
-    """Trains a few steps, and returns the seconds of the fastest."""
+def _step_seconds(setup: train.Setup) -> tuple[float, float]:
+    """Trains a few steps; returns seconds of the first, and of the others."""
     clock = StepClock()
     callbacks: list[keras.callbacks.Callback] = [clock]
     if isinstance(setup.training_model, ConstellationModel):
@@ -139,7 +161,7 @@ def _step_seconds(setup: train.Setup) -> float:
         verbose=0,
         callbacks=callbacks,
     )
-    return min(clock.seconds[1:])
+    return clock.seconds[0], statistics.median(clock.seconds[1:])
 
 
 def _duration(seconds: float) -> str:

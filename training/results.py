@@ -16,7 +16,6 @@ from cli import UserError, progress
 from export import run as export_command
 from tfcaps import rem
 from tfcaps.rem.evaluation.evaluate import costs
-from tfcaps.rem.evaluation.faithfulness import SHIFTED, tree_stability
 from tfcaps.rem.evaluation.levels import CURVE
 from tfcaps.rem.evaluation.named_parts import part_stability
 from training import features, summary
@@ -24,7 +23,7 @@ from training.batches import Batches, measured_at_once
 from training.configs import LOWEST, Config
 from training.datasets import Data
 from training.folder import RunFolder
-from training.images import Array, Images
+from training.images import Array
 from training.sample import Sample
 from training.tables import TITLES
 
@@ -115,9 +114,8 @@ def measure(
             batches = Batches(*split, measured_at_once(network))
             report = evaluator.run(batches, verbose=progress() % 2)
             of_tests[test] = dataclasses.replace(report, **costs(model))
-        images = seen.images.take(sample.rows)
         named = measure_parts(model, sample)
-        used = faithfulness(name, model, head, images, sample)
+        used = faithfulness(name, model, sample)
         if named is not None:
             # Children have places; through a backbone it takes minutes.
             if head is model or name == [*models][-1]:
@@ -128,8 +126,6 @@ def measure(
             of_tests.pop("test"), faithfulness=used, named_parts=named
         )
         tests[name] = {test: one.to_dict() for test, one in of_tests.items()}
-        if folder is not None and len(reports) < len(models):
-            folder.save_reports(reports, tests, is_all=False)
     return Results(reports, tests, sample)
 
 
@@ -164,43 +160,22 @@ def lowest_levels(
 
 
 def faithfulness(
-    name: str,
-    model: keras.Model,
-    head: keras.Model,
-    images: Images,
-    sample: Sample,
+    name: str, model: keras.Model, sample: Sample
 ) -> rem.Faithfulness:
-    """Measures whether the model uses its trees.
-
-    The head is what takes these images: the model, or what is behind a
-    backbone, of whose maps they are.
-    """
+    """Measures whether the model uses its trees."""
     _tell(name, "what it does without its trees")
-    trees = sample.trees(model)
+    head, _ = sample.behind(model)
     used = rem.faithfulness(
         head,
-        Batches(images, sample.labels, measured_at_once(head)),
-        trees=trees,
+        sample.batches(model),
+        trees=sample.trees(model),
         verbose=progress() % 2,
     )
     if head is not model:
-        # Shifting a feature map by a cell is not shifting an image.
-        some = slice(SHIFTED // (8 if _looks_often(model) else 1))
-        stability = tree_stability(
-            model,
-            sample.images[some],
-            trees.in_tree[some],
-            batch_size=measured_at_once(model),
-        )
+        stability = sample.stability(model)
         used = dataclasses.replace(used, stability=stability)
     print(summary.wrapped(used.verdict), flush=True)
     return used
-
-
-def _looks_often(model: keras.Model) -> bool:
-    """Tells whether a backbone runs many times for an image."""
-    layer = features.backbone_of(model)
-    return getattr(layer, "calls_a_sample", 1) > 1
 
 
 def in_pixels(
@@ -208,9 +183,9 @@ def in_pixels(
 ) -> rem.PixelFaithfulness:
     """Measures whether the trees of the model are true of the pixels."""
     _tell(name, "what it does without pixels")
-    samples = _ASKED
-    if features.backbone_of(model) is not None:  # each image takes long
-        samples //= 5 if _looks_often(model) else 2
+    samples, layer = _ASKED, features.backbone_of(model)
+    if layer is not None:  # each image takes long
+        samples //= 5 if layer.calls_a_sample > 1 else 2
     asked = rem.pixel_faithfulness(
         model,
         sample.images[:samples],
@@ -259,7 +234,6 @@ def write_report(
     models: Models,
     results: Results,
     name: str,
-    decoded: keras.Model | None = None,
 ) -> Path:
     """Draws `figures/<name>.png` and writes `report.html`; returns its path.
 
@@ -277,8 +251,6 @@ def write_report(
     (others if first else first).append(trees)
     if maps := figures.saliency(models, reports, sample):
         others.append(maps)
-    if decoded is not None:
-        others.append(figures.reconstructions(decoded, sample))
     head, *rows = summary.cells(reports)
     text = (folder.path / "environment.json").read_text("utf-8")
     settings = {**dataclasses.asdict(config), **json.loads(text)}

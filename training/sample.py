@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from tfcaps import graphs, rem
+from tfcaps.rem.evaluation.faithfulness import shifted, tree_stability
 from training import features
 from training.batches import Batches, measured_at_once
 from training.configs import Config
@@ -13,6 +14,7 @@ from training.datasets import Data
 from training.images import Array, Images, Split
 
 MOST = 2000
+_SHIFTED = 128  # that are shifted where a backbone looks at them
 
 
 class Sample:
@@ -44,6 +46,8 @@ class Sample:
         self.masks = data.masks and data.masks[self.rows]
         self.class_names = data.class_names
         self._trees: dict[keras.Model, rem.Trees] = {}
+        self._behind: dict[keras.Model, tuple[keras.Model, Split]] = {}
+        self._shifted: list[Array] = []
 
     def behind(self, model: keras.Model) -> tuple[keras.Model, Split]:
         """Returns what is behind a frozen backbone, and maps of test images.
@@ -53,18 +57,23 @@ class Sample:
         """
         if not self._cache or self._config is None or self.masks is not None:
             return model, self._data.test
-        cached = features.cache_features(
-            model, self._data, self._config, self._cache
-        )
-        return cached.head, cached.data.test
+        if model not in self._behind:
+            cached = features.cache_features(
+                model, self._data, self._config, self._cache
+            )
+            self._behind[model] = cached.head, cached.data.test
+        return self._behind[model]
+
+    def batches(self, model: keras.Model) -> Batches:
+        """Returns the images as what is behind a backbone takes them."""
+        head, seen = self.behind(model)
+        return Batches(*seen, measured_at_once(head), rows=self.rows)
 
     def trees(self, model: keras.Model) -> rem.Trees:
         """Returns the trees of the images, with couplings as they are."""
         if model not in self._trees:
-            head, seen = self.behind(model)
-            images, labels = seen.take(self.rows)
-            batches = Batches(images, labels, measured_at_once(head))
-            trees = rem.trees(head, batches, couplings=False)
+            head, _ = self.behind(model)
+            trees = rem.trees(head, self.batches(model), couplings=False)
             layer = graphs.last_routed_layer(model)
             if head is not model and not hasattr(layer, "child_places"):
                 places = rem.receptive_fields(model).child_centres
@@ -72,3 +81,20 @@ class Sample:
                 trees = dataclasses.replace(trees, places=places)
             self._trees[model] = trees
         return self._trees[model]
+
+    def stability(self, model: keras.Model) -> float:
+        """Returns that of trees under shifts, of a model on a backbone.
+
+        All models of a run see the maps of the same shifted images, as shifting
+        a map by a cell is not shifting an image.
+        """
+        layer = features.backbone_of(model)
+        some = slice(_SHIFTED // (4 if layer.calls_a_sample > 1 else 1))
+        if not self._shifted:
+            front, size = graphs.split(model, layer)[0], measured_at_once(model)
+            self._shifted = [
+                features.maps_of(front, part, size)
+                for part in shifted(self.images[some], size)
+            ]
+        inside = self.trees(model).in_tree[some]
+        return tree_stability(self.behind(model)[0], self._shifted, inside)

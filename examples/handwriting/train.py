@@ -9,7 +9,6 @@ network and its measures are kept as a run, for `training/pretrained.py`.
 """
 
 import argparse
-import dataclasses
 import sys
 import time
 from pathlib import Path
@@ -55,14 +54,13 @@ def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
         data.image_shape, data.num_classes, options.types
     )
     fit(training, train, options.epochs, seed)
-    reports = {}
     if options.rem:
-        reports["baseline"] = report_of(network, data)
+        before = keras.models.clone_model(network)
+        before.set_weights(network.get_weights())
         fit(training, train, options.rem, seed + 1, rem.Prune(_PRUNED, end=0.5))
-        reports["rem"] = report_of(network, data)
-    if options.save and options.rem:
-        seconds = time.perf_counter() - start
-        save(options, seed, data, network, reports, seconds)
+        if options.save:
+            seconds = time.perf_counter() - start
+            save(options, seed, data, before, network, seconds)
     lengths = network.predict(data.test.images[:], verbose=0)
     row = {
         "data": options.data,
@@ -138,30 +136,16 @@ def networks(
     return keras.Model(images, lengths, name="map_capsnet"), training
 
 
-def report_of(network: Any, data: Any) -> Any:
-    """Returns what is measured of a network on the test images."""
-    from tfcaps import rem
-    from training.sample import Sample
-
-    sample = Sample(data)
-    some, trees = (sample.images[:], sample.labels), sample.trees(network)
-    report = rem.evaluate(network, (data.test.images[:], data.test.labels))
-    return dataclasses.replace(
-        report,
-        faithfulness=rem.faithfulness(network, some, trees=trees),
-        named_parts=rem.named_parts(trees),
-    )
-
-
 def save(
     options: argparse.Namespace,
     seed: int,
     data: Any,
+    before: Any,
     network: Any,
-    reports: Any,
     seconds: float,
 ) -> None:
     """Keeps a network and its measures as a run of `training/run.py --rem`."""
+    from training import results
     from training.configs import Config
     from training.folder import RunFolder
 
@@ -174,8 +158,10 @@ def save(
     folder = RunFolder(options.save / f"{options.data}-{seed}", config)
     folder.create()
     folder.save_data(options.data, data.class_names)
-    network.save(folder.path / "model.keras")
-    folder.save_reports(reports, dict.fromkeys(reports, {}), seconds)
+    folder.save_model("rem", network)
+    models = {"baseline": before, "rem": network}
+    measured = results.measure(config, data, models)
+    folder.save_reports(measured.reports, measured.tests, seconds)
 
 
 def fit(

@@ -10,7 +10,7 @@ import argparse
 import dataclasses
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,18 +23,6 @@ _APART = 1000  # from the seed of images of one seed to that of the next
 _TRAINED, _TESTED, _UNSEEN, _OTHERS = 31, 32, 33, 5031  # seeds of images
 _SEARCHED = 6000  # images in which components are sought
 _MOST = 1000  # images of a kind whose trees are measured
-
-
-class Measured(NamedTuple):
-    """A network, and what is measured on images with classes and trees."""
-
-    row: seeds.Row
-    network: Any
-    images: Any
-    labels: Any
-    trees: Any
-    kinds: Any  # the component of each type
-    used: Any  # its faithfulness
 
 
 def make_parser() -> Parser:
@@ -56,9 +44,11 @@ def trained(images: Any, labels: Any, epochs: int, seed: int) -> Any:
     return network
 
 
-def measured_by(
-    train: Callable[..., Any], options: argparse.Namespace, seed: int
-) -> Measured:
+def measured(
+    options: argparse.Namespace,
+    seed: int,
+    train: Callable[..., Any] = trained,
+) -> seeds.Row:
     """Trains a network of one seed, and measures it on other images."""
     from tfcaps import rem
 
@@ -93,7 +83,14 @@ def measured_by(
         network, images, samples=400, draws=2, batch_size=_BATCH
     )
     lengths = network.predict(images, batch_size=_BATCH, verbose=0)
-    row = {
+    if options.draw is not None:
+        components = np.array([*data.COMPONENTS.values(), "?"])[kinds]
+        characters = [data.read(each).name for each in data.CHARACTERS]
+        seeds.draw_trees(
+            *(options.draw, network, images, trees, labels),
+            *(characters, [*components]),
+        )
+    return {
         "epochs": options.epochs,
         "images": options.samples,
         "tested": options.tested,
@@ -107,25 +104,6 @@ def measured_by(
         "unseen_chance": share(active, by_chance=True),
         "unseen_tree": share(of_new),
     }
-    return Measured(row, network, images, labels, trees, kinds, used)
-
-
-def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
-    """Trains a network of one seed, and measures it on other images."""
-    of_seed = measured_by(trained, options, seed)
-    if options.draw is not None:
-        draw(options.draw, of_seed)
-    return of_seed.row
-
-
-def draw(path: Any, of_seed: Measured) -> None:
-    """Draws trees, with the names of characters and components."""
-    row, network, images, labels, trees, kinds, _ = of_seed
-    components = np.array([*data.COMPONENTS.values(), "?"])[kinds]
-    characters = [data.read(each).name for each in data.CHARACTERS]
-    seeds.draw_trees(
-        path, network, images, trees, labels, characters, [*components]
-    )
 
 
 if __name__ == "__main__":

@@ -5,11 +5,10 @@ line for each row of the table: labels, the `run` that it shows, the `settings`
 of that run, and the published numbers under the names of columns. A line
 without a run shows that of the line above. Settings are `name=value`, or the
 name of several that the file or `shared.toml` has under `[settings]`; those of
-`all` are every run's. Four are not settings of a run: `defaults`, the data set
+`all` are every run's. Three are not settings of a run: `defaults`, the data set
 (and the network) whose settings are the start, if that is not the run's own;
 `target`, the published sparsity in %, which a recipe of the paper trains to;
-`recipe`, if it is always the same; and `gone`, the last commit that could train
-it.
+and `recipe`, if it is always the same.
 """
 
 import contextlib
@@ -63,7 +62,6 @@ class Row(NamedTuple):
     # and the paper's cell, as printed.
     fields: tuple[str | None, ...]
     published: tuple[str | None, ...]
-    gone: str | None = None  # the last commit that could train it
 
 
 class Experiment(NamedTuple):
@@ -111,13 +109,12 @@ def load(name: str, recipe: str | None = None) -> Experiment:
         if cells["run"]:
             run, words = cells["run"], f"all {cells['settings']}"
         settings = _settings(words.split(), known)
-        gone = settings.pop("gone", None)
         fields = [_field(cells, column) for column in columns.values()]
         # A label may be called like a column.
         labels = tuple(cells.pop(label) for label in about["labels"])
         published = tuple(cells.get(key) or None for key in columns)
         config = _config(settings, recipe)
-        rows.append(Row(labels, run, config, tuple(fields), published, gone))
+        rows.append(Row(labels, run, config, tuple(fields), published))
     return Experiment(
         title=about["title"],
         labels=tuple(about["labels"]),

@@ -79,15 +79,12 @@ def run(options: argparse.Namespace) -> None:
         recipe = next(iter(experiment.RECIPES))
     about = experiment.load(options.name, recipe)
     known = about.runs
-    for pattern in options.only:
-        if not fnmatch.filter(known, pattern):
-            raise UserError(
-                f"{options.name} has no run {pattern!r}; it has "
-                f"{', '.join(known)}."
-            )
-    names = [
-        n for n in known if any(fnmatch.fnmatch(n, p) for p in options.only)
-    ]
+    names = [n for p in options.only for n in fnmatch.filter(known, p)]
+    if not names:
+        raise UserError(
+            f"{options.name} has no run {options.only[0]!r}; it has "
+            f"{', '.join(known)}."
+        )
     default = Path("runs") / "-".join(filter(None, (options.name, recipe)))
     folder = options.out or default
     seeds = dict.fromkeys(options.seeds or about.seeds)
@@ -100,9 +97,6 @@ def run(options: argparse.Namespace) -> None:
     for count, (name, seed) in enumerate(to_do, start=1):
         which, row = f"{name}, seed {seed}", known[name]
         print(f"\n[{count}/{len(to_do)}] {which}", flush=True)
-        if row.gone:
-            print(f"left out: commit {row.gone} was the last to train it")
-            continue
         config = dataclasses.replace(row.config, seed=seed, data_dir=data_dir)
         if not _train(folder, name, config):
             failed.append(which)

@@ -5,7 +5,6 @@
 <folder>/table.md            made of these
 """
 
-import collections
 import dataclasses
 import json
 import re
@@ -88,8 +87,7 @@ def _line(
     experiment: Experiment, row: Row, runs: Runs, seeds: Sequence[int]
 ) -> list[tuple[str, str]]:
     """Returns a row: heads, which may be alike, and what stands below."""
-    known = {seed: runs.get((row.run, seed)) for seed in seeds}
-    done = [run for run in known.values() if run]
+    done = [runs[row.run, seed] for seed in seeds if (row.run, seed) in runs]
     cells = list(zip(experiment.labels, row.labels, strict=True))
     every = zip(*(other.published for other in experiment.rows), strict=True)
     for column, field, printed, of_all in zip(
@@ -106,21 +104,9 @@ def _line(
             cells.append(("published", printed or NOTHING))
             cells.append(("difference", difference))
     stops = "at most " if row.config.patience is not None else ""
-    times = [time for run in done if (time := _seconds(run))]
-    devices = ", ".join(sorted(set(map(_device, done))))
-    missing = [str(seed) for seed, run in known.items() if not run]
-    status = "done"
-    if missing:
-        which = f"seed{'s' * bool(missing[1:])} {', '.join(missing)} "
-        status = f"{which if done else ''}not run yet"
-    return [
-        *cells,
-        ("seeds", str(len(done))),
-        ("epochs", f"{stops}{row.config.epochs}"),
-        ("seconds", f"{mean(times):.0f}" if times else NOTHING),
-        ("device", devices or NOTHING),
-        ("status", status),
-    ]
+    seeds_done = f"{len(done)} of {len(seeds)}"
+    epochs = f"{stops}{row.config.epochs}"
+    return [*cells, ("seeds done", seeds_done), ("epochs", epochs)]
 
 
 def _measured(
@@ -156,18 +142,3 @@ def parse(text: str) -> float:
     if match is None:
         raise ValueError(f"must be a printed number. Received: {text!r}.")
     return float(match[1]) * _SUFFIXES[match[2]]
-
-
-def _seconds(run: FinishedRun) -> float:
-    """Returns how long a run took; 0 if that is not known."""
-    noted = run.parts.get("seconds") or run.parts["rem"]
-    return float(noted.get("seconds") or 0.0)
-
-
-def _device(run: FinishedRun) -> str:
-    """Returns what a run was trained on, from its `environment.json`."""
-    environment = run.parts.get("environment", {})
-    names = collections.Counter(environment.get("accelerators", []))
-    if names:
-        return ", ".join(f"{count} × {name}" for name, count in names.items())
-    return f"{environment.get('cpus', '?')} CPU cores"

@@ -47,17 +47,13 @@ def trained(images: Any, labels: Any, epochs: int, seed: int) -> Any:
 
 def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
     """Trains a network of one seed, and measures it."""
-    of_seed = kanji.measured_by(trained, options, seed)
-    if options.draw is not None:
-        kanji.draw(options.draw, of_seed)
-    used = of_seed.used
-    components = {
-        **seeds.tree_measures(used),
-        "sufficiency_random": used.sufficiency_random["zero"],
-        "size": 100 * used.size,
-        "empty": 100 * used.empty_trees,
-    }
-    return {**of_seed.row, "components": components}
+    row = kanji.measured(options, seed, trained)
+    used = row["used"]
+    names = (*seeds.TREE_MEASURES, "sufficiency_random")
+    components = {name: round(used[name]["zero"], 4) for name in names}
+    components["size"] = 100 * used["size"]
+    components["empty"] = 100 * used["empty_trees"]
+    return {**row, "components": components}
 
 
 if __name__ == "__main__":

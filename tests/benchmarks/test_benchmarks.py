@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from benchmarks import formulations, measure, models, run, serving
+from benchmarks import before, formulations, measure, models, run, serving
 from benchmarks.formulations import CANDIDATES, OF_EM, Size
 from benchmarks.measure import Row, Settings, interleaved
 from tests.commands import told_by
@@ -29,7 +29,7 @@ MACHINE = {
 }
 ROWS = [
     Row("tiled", [64, 8], {"ms": 90.0}, {"ms": 1800.0}, "ours"),
-    Row("ours", [64, 8], {"ms": 10.0}, {"ms": 400.0}, "ours", 1e3, 7e3, 2.5),
+    Row("ours", [64, 8], {"ms": 10.0}, {"ms": 400.0}, "ours", 7e3, 2.5),
 ]
 SMALL = Size(batch=2, children=5, child_dim=4, parents=3, dim=6)
 
@@ -91,17 +91,16 @@ def test_a_part_takes_its_own_place_and_the_page_compares_its_rows(
 ):
     for module in (formulations, models, serving):
         monkeypatch.setattr(module, "measure", lambda _: ROWS)
-    monkeypatch.setattr(models, "measure_on_gpu", lambda _: ROWS)
     monkeypatch.setattr(run, "machine", lambda: MACHINE)
     out = ("--out", tmp_path / "new")
     command("--only", "formulations", "--rounds", 3, *out)
-    command("--only", "models", "gpu", "serving", "--quick", *out)
+    command("--only", "models", "serving", "--quick", *out)
     page = (tmp_path / "new" / "benchmarks.md").read_text("utf-8")
-    for part in ("formulations", "models", "gpu", "serving"):
+    for part in ("formulations", "models", "serving"):
         assert cells(page, part) == [
             [part, "tiled", "64x8", "90.00", "9.00", "1,800.00", "4.50", "",
              "", "", "ours"],
-            [part, "ours", "64x8", "10.00", "", "400.00", "", "1,000",
+            [part, "ours", "64x8", "10.00", "", "400.00", "", "",
              "7,000", "2.50", ""],
         ]  # fmt: skip
     line = (
@@ -111,9 +110,37 @@ def test_a_part_takes_its_own_place_and_the_page_compares_its_rows(
     assert page.endswith(
         f"\n- formulations: {line} 3 rounds.\n"
         f"- models: {line} 2 rounds, quick.\n"
-        f"- gpu: {line} 2 rounds, quick.\n"
         f"- serving: {line} 2 rounds, quick.\n"
     )
+
+
+def test_another_checkout_is_timed_in_turns(tmp_path, monkeypatch):
+    (tmp_path / "old" / "benchmarks").mkdir(parents=True)
+    order = []
+
+    def process(root, name, rounds):
+        order.append(root.name)
+        step = {"ms": 10.0 * len(order)}  # of the old one 10 and 30 ms
+        names = name, f"{name}, floor"
+        return {
+            n: {"inputs": [2], "forward": step, "step": step} for n in names
+        }
+
+    monkeypatch.setattr(before, "_in_process", process)
+    monkeypatch.setattr(run, "machine", lambda: MACHINE)
+    flags = "--quick", "--out", tmp_path
+    command("--before", tmp_path / "old", *flags)
+    assert order == ["old", run.ROOT.name] * 2
+    page = (tmp_path / "benchmarks.md").read_text("utf-8")
+    name = "dr_capsnet_small"
+    assert [(c[1], c[5], c[6], c[-1]) for c in cells(page, "before")] == [
+        (name, "30.00", "1.50", f"{name}, before"),
+        (f"{name}, before", "20.00", "1.00", f"{name}, floor, before"),
+        (f"{name}, floor", "30.00", "1.50", f"{name}, floor, before"),
+        (f"{name}, floor, before", "20.00", "", ""),
+    ]
+    told = command("--before", tmp_path / "none", *flags, status=2)
+    assert "none is no checkout of this repository; make one by" in told
 
 
 @pytest.mark.slow
@@ -126,12 +153,6 @@ def test_every_client_is_answered():
         assert 0 < row.forward["ms"] <= row.p99_ms and row.per_second > 0
     waits = serving.load(lambda image: time.sleep(0.01), None, 4, 0.05)
     assert 4 <= len(waits) <= 24
-
-
-def test_another_backend_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
-    told = command("--only", "gpu", "--out", tmp_path, status=2)
-    assert "need the backend tensorflow or jax, not 'torch'" in told
 
 
 def test_the_page_in_results_is_made_of_its_data():

@@ -53,10 +53,10 @@ models = {"rem": {
 """
 
 
-def row(dataset, cells=(None, None), gone=None, **changes):
+def row(dataset, cells=(None, None), **changes):
     config = Config(dataset=dataset, **{"rem": True, **changes})
     fields = ("rem.accuracy_quantized", "rem.entropy_bits")
-    return Row((dataset,), dataset, config, fields, cells, gone)
+    return Row((dataset,), dataset, config, fields, cells)
 
 
 @pytest.fixture
@@ -110,14 +110,13 @@ def test_a_table_has_ours_published_and_the_difference(call, tmp_path):
     head, _, line = cells(tmp_path / "out")
     assert head == [
         "data set", "accuracy, %", "published", "difference", "entropy, bits",
-        "published", "difference", "seeds", "epochs", "seconds", "device",
-        "status",
+        "published", "difference", "seeds done", "epochs",
     ]  # fmt: skip
     # Seeds 0, 1, 2: their deviation is sqrt(2/3). Classes have 2 and
     # 2 * seed + 2 bits, turned round for seed 1: on average 8/3 and 10/3.
     assert line == [
         "good", "81.00 ± 0.82", "82.00 ± 0.50", "-1.00", "3.00 ± 0.82 (0.33)",
-        "3.25 ± 0.10", "-0.25", "3", "8", "7", "2 CPU cores", "done",
+        "3.25 ± 0.10", "-0.25", "3 of 3", "8",
     ]  # fmt: skip
 
 
@@ -141,19 +140,18 @@ def test_seeds_add_up_and_finished_runs_are_not_repeated(call, tmp_path):
     lines = (out / "runs.jsonl").read_text("utf-8").splitlines()
     (out / "runs.jsonl").write_text(f"{lines[2]}\n", "utf-8")
     command("--tables", out)
-    assert cells(out)[2][-1] == "seeds 0, 1 not run yet"
+    assert cells(out)[2][-2] == "1 of 3"
 
 
 def test_a_crash_loses_no_other_run_and_patterns_choose(call, rows, tmp_path):
-    rows[:] = [row("absent"), row("good"), row("gone", gone="1a2b3c4")]
+    rows[:] = [row("absent"), row("good")]
     error = call("--seeds", 0, status=2)
-    assert "1 of 3 runs failed, and said above why: absent, seed 0" in error
-    status = [line[-1] for line in cells(tmp_path / "out")[2:]]
-    assert status == ["not run yet", "done", "not run yet"]
-    printed = call("--only", "go*", "--seeds", 0)
-    assert "commit 1a2b3c4 was the last to train it" in printed
+    assert "1 of 2 runs failed, and said above why: absent, seed 0" in error
+    done = [line[-2] for line in cells(tmp_path / "out")[2:]]
+    assert done == ["0 of 1", "1 of 1"]
+    assert "1 runs, 0 to do" in call("--only", "go*", "--seeds", 0)
     message = call("--only", "nope", status=2)
-    assert "no run 'nope'; it has absent, good, gone" in message
+    assert "no run 'nope'; it has absent, good" in message
 
 
 def test_a_run_begins_when_that_which_it_starts_from_is_done(
@@ -161,7 +159,8 @@ def test_a_run_begins_when_that_which_it_starts_from_is_done(
 ):
     rows[:] = [row("good"), row("later", start_from="good")]
     call("--seeds", 0)
-    assert [line[-1] for line in cells(tmp_path / "out")[2:]] == ["done"] * 2
+    done = [line[-2] for line in cells(tmp_path / "out")[2:]]
+    assert done == ["1 of 1"] * 2
     rows[1] = row("later", start_from="other")
     message = command("--tables", tmp_path / "out", status=2)
     assert "start_from='good'" in message

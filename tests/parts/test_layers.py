@@ -317,21 +317,3 @@ def test_templates_become_what_is_seen_where_a_type_was_found():
     np.testing.assert_allclose(decoder.templates[..., 1], before[..., 1])
     with pytest.raises(ValueError, match="`active` must be above"):
         decoder.adapt(images, 0.1 * found)
-
-
-def test_layers_of_version_0_3_load_if_they_are_of_one_kind():
-    routing = {"types": 5, "steps": 3, "width": 1.5, "epsilon": 0.1}
-    routing |= {"orphan": 0.2, "levels": 11, "levels_mode": "midrise"}
-    config = {"num_capsules": 3, "routing": {"config": routing}, "stride": 2.0}
-    config |= {"spread": 2.0, "apart": 6.0, "instances": 2, "parts": None}
-    layer = ConstellationCaps.from_config(config)
-    assert (layer.width, layer.epsilon, layer.levels) == (1.5, 0.1, 11)
-    assert (layer.max_of_type, layer.max_parts, layer.stride) == (2, None, 2)
-    for name, value in (("several", True), ("exclusive", False), ("steps", 1)):
-        other = {"config": {**routing, name: value}}
-        with pytest.raises(TypeError, match=f"ConstellationCaps: {{'{name}'"):
-            ConstellationCaps.from_config({**config, "routing": other})
-    parts = {"num_types": 2, "power": 4.0, "kernel_initializer": "zeros"}
-    assert PartCaps.from_config(parts).num_types == 2
-    with pytest.raises(TypeError, match="PartCaps: {'per_type'"):
-        PartCaps.from_config({**parts, "per_type": True})

@@ -34,10 +34,6 @@ def test_get_makes_a_routing_from_each_form():
         assert type(routings.get(name)) is make
         assert routings.get(name).get_config() == make().get_config()
     assert set(NAMES.values()) == {case.public_class for case in ROUTINGS}
-    config = routings.serialize(DynamicRouting(levels=3))
-    config["config"]["levels_mode"] = "midrise"  # as it was written once
-    del config["config"]["mode"]
-    assert routings.get(config).mode == "midrise"
 
 
 def test_get_refuses_anything_else():

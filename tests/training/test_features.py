@@ -17,7 +17,6 @@ from tests.training.test_run import command, tiny_data
 from tfcaps import rem
 from training import (
     configs,
-    defaults,
     features,
     networks,
     results,
@@ -88,6 +87,8 @@ def test_the_head_on_kept_features_is_the_network(data, config):
         images, labels = getattr(data, part)
         maps, kept_labels = getattr(ready.data, part)
         assert maps.pixels.dtype == np.float16
+        # What is read again is what was written.
+        np.testing.assert_array_equal(maps[:], maps[np.arange(len(maps))])
         assert maps.shape[1:] == (5, 5, 6)
         wanted = ready.full_model.predict(images[:], verbose=0)
         found = ready.classifier.predict(maps[:], verbose=0)
@@ -165,28 +166,12 @@ def test_nothing_is_kept_where_it_cannot_be(data, config, capsys):
         ({"flip": True}, "changed at random"),
     ):
         changed = dataclasses.replace(config, **changes)
-        joint = changed.decoder == "joint"
-        model = networks.build_for(data, changed, decoder=joint)
+        model = networks.build_for(data, changed)
         assert why in features.obstacle(model, changed)
         kept = {}
         cached = features.cache_features(model, data, changed, kept)
         assert cached.head is model and cached.data is data and not kept
         assert why in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_parts_are_named_on_a_backbone_unless_asked_otherwise(data, backbone):
-    config = dataclasses.replace(
-        defaults.load("three", None, backbone), backbone=backbone, batch_size=8
-    )
-    assert config.model == "constellation_capsnet"
-    other = defaults.load("three", "dr_capsnet", backbone)
-    assert other == defaults.load("three", "dr_capsnet")
-    with not_compiled():
-        ready = prepared("baseline", data, config, {})
-    assert set(ready.training_model.loss) == {"evidence", "presence"}
-    assert not ready.full_model.get_layer("class_caps").shared
-    assert not ready.changes  # the model hardens its parts itself
 
 
 @pytest.mark.slow

@@ -2,31 +2,12 @@
 
 import numpy as np
 import pytest
-from matplotlib import rcParams
 from matplotlib.text import Text
 
 from tests.viz.test_named_tree import NAMED, draw
 from tests.viz.test_tree_fields import explained
 from tfcaps import rem, viz
 from tfcaps.viz import letters
-from tfcaps.viz.drawing import with_our_look
-
-drawable = with_our_look(letters.drawable)
-# In none of the fonts that come with matplotlib.
-NOWHERE = "\U0001f9ff\u732b"
-
-
-@pytest.fixture
-def fonts(monkeypatch):
-    """Only what comes with matplotlib, and nothing has been told yet."""
-    known = [
-        font for font in letters.fontManager.ttflist if "mpl-data" in font.fname
-    ]
-    monkeypatch.setattr(letters.fontManager, "ttflist", known)
-    monkeypatch.setattr(letters, "_told", set())
-    letters._families.cache_clear()
-    yield known
-    letters._families.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -42,31 +23,8 @@ def fonts(monkeypatch):
         ("Αλφα Ж", "Αλφα Ж"),
     ],
 )
-def test_names_become_one_line_that_can_be_drawn(fonts, name, expected):
-    assert drawable(name) == expected
-
-
-def test_letters_that_no_font_has_are_told_once(fonts):
-    with pytest.warns(UserWarning, match="No installed font has 2 of") as told:
-        assert drawable(f"{NOWHERE} a") == "\\u1f9ff\\u732b a"
-        assert drawable(NOWHERE[0]) == "\\u1f9ff"
-    assert len(told) == 1
-
-
-def test_a_font_that_has_the_letters_is_taken(fonts):
-    has = {f.name: letters._letters(f.fname) for f in fonts}
-    dejavu = has[letters.FAMILY]
-    other = min(has["STIXGeneral"] - dejavu)
-    families = []
-
-    @with_our_look
-    def draw():
-        families.extend([letters.drawable(other), *rcParams["font.family"]])
-
-    draw()
-    assert families[0] == other and families[1] == letters.FAMILY
-    assert len(families) > 2 and letters._BOXES not in " ".join(families)
-    assert any(other in has[name] for name in families[2:])
+def test_names_become_one_line_that_can_be_drawn(name, expected):
+    assert letters.one_line(name) == expected
 
 
 NAMES = ["5$_$10", "a\n$\\frac$", "", "x" * 300, "50% $", "_{^}$", "~ \\ $$ #"]

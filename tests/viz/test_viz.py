@@ -339,8 +339,8 @@ def test_images_in_colour_and_standardised_ones_are_shown():
         ({}, {}, "at least one model"),
         ({"B": {"lengths": []}}, {}, "no saliency map of 'B'. The child"),
         ({"B": MAPS}, {}, "rem.explanation` makes .* Received: ndarray of 'B'"),
-        ({"A": shown_by(MAPS[:2])}, {}, "3 images and 2 maps of 'A'"),
-        ({"A": shown_by(MAPS)}, {"labels": [0, 1]}, "one class for each of 3"),
+        ({"A": shown_by(MAPS[:2])}, {}, "3 images and 2 maps"),
+        ({"A": shown_by(MAPS)}, {"labels": [0, 1]}, "one label for each image"),
         # The last class has no index -1.
         ({"A": shown_by(MAPS)}, {"labels": [-1, 0, 1]}, "Received: -1 to 1"),
     ],

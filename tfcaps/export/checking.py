@@ -9,15 +9,9 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
+from tfcaps.export import runtimes
 from tfcaps.export.networks import answers
 from tfcaps.export.pixels import Pixels
-from tfcaps.export.runtimes import (
-    SIGNATURES,
-    Arrays,
-    ExportError,
-    Model,
-    one_sentence,
-)
 from tfcaps.export.versions import read_manifest
 
 REFERENCE = "assets.extra/reference.npz"
@@ -68,10 +62,10 @@ def check(folder: Path) -> Iterator[str]:
         if form == "savedmodel":
             check_graph(folder)
             yield "graph      no XLA, no Python"
-        largest = _check_answers(Model(folder, form), about)
+        largest = _check_answers(runtimes.Model(folder, form), about)
         yield f"{form:10} the Keras model's answers within {largest:.1e}"
         if "int8" in about and form != "savedmodel":
-            _check_answers(Model(folder, form, int8=True), about)
+            _check_answers(runtimes.Model(folder, form, int8=True), about)
             yield f"{form:10} in int8: answers of the right shapes"
 
 
@@ -79,8 +73,8 @@ def check_graph(folder: Path) -> None:
     """Refuses the graph of a SavedModel that a server cannot run."""
     from tensorflow.core.protobuf import saved_model_pb2
 
-    [path, *_] = Model(folder, "savedmodel").files
-    with one_sentence("graph", f"{path} is no SavedModel"):
+    [path, *_] = runtimes.Model(folder, "savedmodel").files
+    with runtimes.one_sentence("graph", f"{path} is no SavedModel"):
         model = saved_model_pb2.SavedModel.FromString(path.read_bytes())
     for graph in model.meta_graphs:
         functions = graph.graph_def.library.function
@@ -88,14 +82,14 @@ def check_graph(folder: Path) -> None:
         nodes += [node for function in functions for node in function.node_def]
         for node in nodes:
             if _PYTHON.fullmatch(node.op):
-                raise ExportError(
+                raise runtimes.ExportError(
                     f"graph: {folder} calls a Python function ({node.op}, "
                     f"{node.name}), which a server does not have; use "
                     "TensorFlow's operations."
                 )
         compiled = [x.attr["_XlaMustCompile"].b for x in (*nodes, *functions)]
         if any(compiled) or any(_XLA.fullmatch(node.op) for node in nodes):
-            raise ExportError(
+            raise runtimes.ExportError(
                 f"graph: {folder} must be compiled by XLA, which TensorFlow "
                 "Serving switches off; remove jit_compile=True from the layers."
             )
@@ -118,7 +112,7 @@ def write_reference(shown: keras.Model, folder: Path, pixels: Pixels) -> None:
 
     With it a folder can be checked anywhere, without the model.
     """
-    arrays: Arrays = {}
+    arrays: runtimes.Arrays = {}
     for batch in _BATCHES:
         drawn = draw_images(batch, shown.inputs[0].shape[1:], pixels.dtype)
         for name, value in answers(shown, drawn, pixels).items():
@@ -128,11 +122,8 @@ def write_reference(shown: keras.Model, folder: Path, pixels: Pixels) -> None:
     np.savez_compressed(path, allow_pickle=False, **arrays)
 
 
-def _check_answers(model: Model, about: dict[str, Any]) -> float:
-    """Returns how far answers are from the expected ones.
-
-    Those in int8 must be numbers; the manifest says how good they are.
-    """
+def _check_answers(model: runtimes.Model, about: dict[str, Any]) -> float:
+    """Returns how far answers are from the expected ones; of int8 nothing."""
     ask = model.load()
     what = f"{model.format}: {model.files[0]}"
     images = about["signatures"]["encode"]["inputs"]["images"]
@@ -141,7 +132,7 @@ def _check_answers(model: Model, about: dict[str, Any]) -> float:
     pairs, alone = [], []
     for batch in _BATCHES:
         drawn = draw_images(batch, tuple(images["shape"][1:]), images["dtype"])
-        for signature, names in SIGNATURES.items():
+        for signature, names in runtimes.SIGNATURES.items():
             expected = {
                 name: known[f"{batch}/{name}"]
                 for name in names
@@ -158,11 +149,11 @@ def _check_answers(model: Model, about: dict[str, Any]) -> float:
             for arrays in (expected, came)
         ]
         if forms[0] != forms[1]:
-            raise ExportError(
+            raise runtimes.ExportError(
                 f"{what}: the outputs have other names, types or shapes."
             )
         if not all(np.isfinite(value).all() for value in came.values()):
-            raise ExportError(f"{what} returns what is not a number.")
+            raise runtimes.ExportError(f"{what} returns what is not a number.")
     if model.int8:
         return 0.0
     asked = f"{what}: an image asked alone, not with others"
@@ -171,7 +162,9 @@ def _check_answers(model: Model, about: dict[str, Any]) -> float:
 
 
 def _compare(
-    what: str, pairs: Iterable[tuple[Arrays, Arrays]], about: dict[str, Any]
+    what: str,
+    pairs: Iterable[tuple[runtimes.Arrays, runtimes.Arrays]],
+    about: dict[str, Any],
 ) -> float:
     """Returns the largest of `_rows_apart`, if none is too large."""
     tolerance = about.get("tolerance", _TOLERANCE)
@@ -182,7 +175,7 @@ def _compare(
         wrong = ~(rows <= tolerance)  # also where it is not a number
         others -= int(wrong.sum())
         if wrong.any() and others < 0:
-            raise ExportError(
+            raise runtimes.ExportError(
                 f"{what}: an answer differs by {np.max(rows[wrong]):.2g} of "
                 f"its size, and by rounding alone at most {tolerance:.2g}."
             )
@@ -191,7 +184,7 @@ def _compare(
 
 
 def _rows_apart(
-    expected: Arrays, came: Arrays, tolerance: float
+    expected: runtimes.Arrays, came: runtimes.Arrays, tolerance: float
 ) -> NDArray[np.floating]:
     """Returns the largest difference in each row, as `tolerance` counts it.
 

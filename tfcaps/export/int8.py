@@ -34,9 +34,6 @@ def read_samples(path: Path, shape: tuple[int, ...], dtype: str) -> Samples:
 
     Pixels are uint8 in 0..255 or floats in [0, 1], and become what clients
     send: `[n, *shape]` of the type `dtype`.
-
-    Raises:
-        ExportError: If it cannot be read, or its images are not the model's.
     """
     try:
         # Opened here, because NumPy leaves a broken file open.

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from tfcaps.graphs import calls_of, inner_model
+from tfcaps.ops import check_that
 
 _BYTE = 255
 # The layers before the first kernel bring what a network takes to a width of
@@ -17,17 +18,11 @@ _MEAN = 8
 
 
 class Pixels(NamedTuple):
-    """The inputs of a network, as clients send them.
+    """The inputs of a network, as clients send them."""
 
-    Attributes:
-        dtype: The type that is sent.
-        largest: The largest pixel that is sent, or `None` of what is no image.
-        divisor: By what it is divided before the network.
-    """
-
-    dtype: str
-    largest: int | None
-    divisor: int = 1
+    dtype: str  # the type that is sent
+    largest: int | None  # pixel that is sent, `None` of what is no image
+    divisor: int = 1  # by what it is divided before the network
 
 
 def pixels_of(
@@ -35,20 +30,10 @@ def pixels_of(
     input_dtype: str | None = None,
     pixels: int | None = None,
 ) -> Pixels:
-    """Returns what clients send to a functional model of one input.
-
-    The arguments are those of `tfcaps.export.save`.
-
-    Raises:
-        ValueError: If an argument is unknown, or the two contradict each other.
-    """
-    if input_dtype not in (None, "uint8", "float32"):
-        raise ValueError(
-            '`input_dtype` must be "uint8" or "float32". Received: '
-            f"{input_dtype!r}."
-        )
-    if pixels not in (None, 1, _BYTE):
-        raise ValueError(f"`pixels` must be 1 or 255. Received: {pixels!r}.")
+    """Returns what clients send, by the arguments of `tfcaps.export.save`."""
+    known = input_dtype in (None, "uint8", "float32")
+    check_that(known, 'be "uint8" or "float32"', input_dtype=input_dtype)
+    check_that(pixels in (None, 1, _BYTE), "be 1 or 255", pixels=pixels)
     [taken] = model.inputs
     is_integer = np.dtype(taken.dtype).kind in "iu" if taken.dtype else False
     if len(taken.shape) != 4:  # signals, tables, volumes
@@ -91,10 +76,7 @@ def _takes_bytes(model: keras.Model) -> bool:
 
 
 def _at_first_kernel(model: keras.Model, images: Any) -> Any:
-    """Returns what the first layer with a kernel takes, in a model or inside.
-
-    Scales, means and variances are no kernels, whoever has learnt them.
-    """
+    """Returns what the first layer with a kernel takes, also inside."""
     copy, calls = calls_of(model)
     for layer, taken, *_ in calls:
         if not taken or not _has_kernel(layer):

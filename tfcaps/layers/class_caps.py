@@ -205,9 +205,7 @@ class ClassCaps(RoutedCaps):
         """True if a child whose matrices are zero moves no parent."""
         return self.routing.ignores_silent and not self.coordinates
 
-    @property
-    def receptive_windows(self) -> list[Any]:
-        return [None]
+    receptive_windows = (None,)
 
     def multiply_adds(self, input_shape: Any) -> int:
         children = math.prod(self.children_shape(input_shape))

@@ -96,10 +96,7 @@ class ConvCaps(RoutedCaps):
         return ops.reshape(windows.cut(activations), (-1, children))
 
     def _blocks(self, inputs: Tensor, maps: Tensor) -> list[Block]:
-        """Returns a block for each place of a window; all windows are a batch.
-
-        Their votes are `[b * h' * w', p * q * t, j, d]`.
-        """
+        """Returns a block for each place, of votes `[b h' w', p q t, j, d]`."""
         *_, types, components = inputs.shape
         maps = ops.reshape(maps, (-1, types, *maps.shape[-3:]))
         parts = self._windows(inputs.shape).parts(inputs)

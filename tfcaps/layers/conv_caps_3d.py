@@ -78,10 +78,6 @@ class ConvCaps3D(Configured, keras.layers.Layer):
 
     # A child has thousands of couplings: rounded, all would become zero.
     quantizable = False
-    gone = {
-        **{"kernel_initializer": ..., "bias_initializer": ...},
-        **{"kernel_size": 3, "padding": "same"},
-    }
     kernel_size, padding = 3, "same"
 
     def __init__(
@@ -200,9 +196,8 @@ class ConvCaps3D(Configured, keras.layers.Layer):
     def compute_output_shape(self, input_shape: Any) -> Any:
         return (*input_shape[:3], self.num_types, self.dim)
 
-    @property
-    def receptive_windows(self) -> list[Any]:
-        return [None]  # parents at all positions compete for a child
+    # Parents at all positions compete for a child.
+    receptive_windows = (None,)
 
     def inner_layers(self, input_shape: Any) -> list[Any]:
         batch, rows, columns, types, components = input_shape

@@ -11,6 +11,7 @@ from tfcaps.layers import decoder_networks
 from tfcaps.ops import (
     Tensor,
     check_axes,
+    check_that,
     class_targets,
     clear_targets,
     is_integer,
@@ -90,11 +91,8 @@ class Decoder(Configured, keras.layers.Layer):
             )
         elif isinstance(network, dict):
             network = keras.saving.deserialize_keras_object(network)
-        if not isinstance(network, keras.layers.Layer):
-            raise ValueError(
-                "`network` must be a name or a Keras layer. Received: "
-                f"network={network!r}."
-            )
+        is_layer = isinstance(network, keras.layers.Layer)
+        check_that(is_layer, "be a name or a Keras layer", network=network)
         self.network = network
         if not self.trainable:
             network.trainable = False
@@ -159,13 +157,6 @@ class Decoder(Configured, keras.layers.Layer):
         mask = np.tile(np.eye(classes)[longest], (len(moved), 1))
         images = self.decode(moved, mask.astype(poses.dtype))
         return ops.reshape(images, (dim, -1, *self.image_shape))
-
-    def compute_output_spec(
-        self, inputs: Any, *others: Any, **named: Any
-    ) -> Any:
-        del others, named  # labels and activations
-        shape = (inputs.shape[0], *self.image_shape)
-        return keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()

@@ -6,14 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from tfcaps.layers import units
 from tfcaps.layers.feature_map import FeatureMapLayer
-from tfcaps.layers.units import (
-    LayerUnits,
-    channels_of,
-    channels_read,
-    constants_of,
-    count_as,
-)
 from tfcaps.ops import (
     SQUASHES,
     Tensor,
@@ -141,22 +135,22 @@ class PrimaryCaps(FeatureMapLayer):
     def inner_layers(self, input_shape: Any) -> list[Any]:
         return [(self.conv, input_shape)]
 
-    def layer_units(self, input_shapes: Any) -> LayerUnits | None:
+    def layer_units(self, input_shapes: Any) -> units.LayerUnits | None:
         if not self.depthwise:
-            return LayerUnits(
-                channels_of(self.conv, self.dim),
-                channels_read(self.conv),
-                count_as("num_types"),
-                folds=constants_of(self.conv),
+            return units.LayerUnits(
+                units.channels_of(self.conv, self.dim),
+                units.channels_read(self.conv),
+                units.count_as("num_types"),
+                folds=units.constants_of(self.conv),
             )
 
         def sources(inputs: Any) -> list[Any]:
             # Each channel becomes one component.
             return [inputs[0][k :: self.dim] for k in range(self.dim)]
 
-        return LayerUnits(
-            channels_of(self.conv, self.dim, axis=2),
-            settings=count_as("num_types"),
+        return units.LayerUnits(
+            units.channels_of(self.conv, self.dim, axis=2),
+            settings=units.count_as("num_types"),
             sources=sources,
             value=lambda x: np.where(
                 np.any(sources(x), axis=0) | self.use_bias, np.nan, 0.0

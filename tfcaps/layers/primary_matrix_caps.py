@@ -5,14 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from tfcaps.layers import units
 from tfcaps.layers.feature_map import FeatureMapLayer
-from tfcaps.layers.units import (
-    LayerUnits,
-    channels_of,
-    channels_read,
-    constants_of,
-    count_as,
-)
 from tfcaps.ops import Tensor, check_axes, check_positive
 
 # The bias of an activation that is 0 whatever the image, even in float64.
@@ -55,11 +49,6 @@ class PrimaryMatrixCaps(FeatureMapLayer):
         - Hinton, Sabour, Frosst, 2018, "Matrix capsules with EM routing"
     """
 
-    gone = {
-        **FeatureMapLayer.gone,
-        **{"kernel_size": 1, "strides": 1, "padding": "valid"},
-    }
-
     def __init__(self, num_types: int, dim: int = 16, **kwargs: Any):
         check_positive(num_types=num_types, dim=dim)
         super().__init__(**kwargs)
@@ -86,32 +75,20 @@ class PrimaryMatrixCaps(FeatureMapLayer):
         logits = ops.cast(self.activation_conv(inputs), "float32")
         return ops.reshape(poses, shape), ops.sigmoid(logits)
 
-    def compute_output_spec(self, inputs: Any) -> Any:
-        poses, activations = self.compute_output_shape(inputs.shape)
-        return (
-            keras.KerasTensor(poses, dtype=self.compute_dtype),
-            keras.KerasTensor(activations, dtype="float32"),
-        )
-
-    def compute_output_shape(self, input_shape: Any) -> Any:
-        *grid, _ = self.pose_conv.compute_output_shape(input_shape)
-        return (*grid, self.num_types, self.dim), (*grid, self.num_types)
-
-    @property
-    def receptive_windows(self) -> list[Any]:
-        return []
+    receptive_windows = ()
 
     def inner_layers(self, input_shape: Any) -> list[Any]:
         convs = self.pose_conv, self.activation_conv
         return [(conv, input_shape) for conv in convs]
 
-    def layer_units(self, input_shapes: Any) -> LayerUnits:
+    def layer_units(self, input_shapes: Any) -> units.LayerUnits:
         poses, active = self.pose_conv, self.activation_conv
-        return LayerUnits(
-            channels_of(poses, self.dim) + channels_of(active, 1, fill=_NEVER),
-            channels_read(poses) + channels_read(active),
-            count_as("num_types"),
+        return units.LayerUnits(
+            units.channels_of(poses, self.dim)
+            + units.channels_of(active, 1, fill=_NEVER),
+            units.channels_read(poses) + units.channels_read(active),
+            units.count_as("num_types"),
             outputs=2,
             active=(0, 1),
-            folds=constants_of(poses, active),
+            folds=units.constants_of(poses, active),
         )

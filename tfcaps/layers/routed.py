@@ -29,8 +29,6 @@ class RoutedCaps(Configured, keras.layers.Layer):
     `ClassCaps`.
     """
 
-    gone = {"transformation_regularizer": None, "share_types": False}
-
     def __init__(
         self,
         num_parents: int,
@@ -230,8 +228,7 @@ class RoutedCaps(Configured, keras.layers.Layer):
     ) -> LayerUnits | None:
         """Returns `layer_units` for parents that the config calls `setting`.
 
-        `types` are those of all children of a parent, `axis` is theirs of the
-        transformation, `None` if they share it.
+        The transformation has an axis of the children's types, or `None`.
         """
         routing: Any = self.routing
         shape, *others = input_shapes

@@ -46,9 +46,7 @@ class Squash(Configured, keras.layers.Layer):
     def compute_output_shape(self, input_shape: Any) -> Any:
         return tuple(input_shape)
 
-    @property
-    def receptive_windows(self) -> list[Any]:
-        return []
+    receptive_windows = ()
 
     def layer_units(self, input_shapes: Any) -> LayerUnits | None:
         if len(input_shapes[0]) != 5:

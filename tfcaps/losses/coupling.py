@@ -13,6 +13,7 @@ from tfcaps.ops import (
     check_not_negative,
     check_positive,
     check_prediction,
+    check_that,
     class_targets,
     clear_targets,
 )
@@ -90,10 +91,7 @@ class CouplingLoss(Configured, keras.losses.Loss):
         check_not_negative(
             spread=spread, polarization=polarization, crowding=crowding
         )
-        if not 0 <= share <= 1:
-            raise ValueError(
-                f"`share` must be from 0 to 1. Received: share={share}."
-            )
+        check_that(0 <= share <= 1, "be from 0 to 1", share=share)
         check_positive(places=places)
         super().__init__(**kwargs)
         self.spread = spread

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, check_prediction, class_targets
+from tfcaps.ops import Tensor, check_prediction, check_that, class_targets
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -43,10 +43,7 @@ class SpreadLoss(keras.losses.Loss):
     """
 
     def __init__(self, margin: float = 0.2, **kwargs: Any):
-        if not 0.0 < margin <= 1.0:
-            raise ValueError(
-                f"`margin` must be in (0, 1]. Received: margin={margin}."
-            )
+        check_that(0.0 < margin <= 1.0, "be in (0, 1]", margin=margin)
         super().__init__(**kwargs)
         self.margin = keras.Variable(
             margin, dtype="float32", trainable=False, name="margin"

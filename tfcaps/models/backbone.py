@@ -16,12 +16,8 @@ class FrozenModel(Configured, keras.layers.Layer):
 
     Images of another size are resized. Its weights are neither trained nor
     pruned, also in copies and after loading, where Keras makes all layers of a
-    trainable model trainable.
-
-    Args:
-        model: A built `keras.Model` with one input and one output. It is frozen
-            in place.
-        **kwargs: Arguments of `keras.layers.Layer`.
+    trainable model trainable. The model is a built one of one input and one
+    output, and frozen in place.
     """
 
     def __init__(self, model: keras.Model, **kwargs: Any):
@@ -40,6 +36,11 @@ class FrozenModel(Configured, keras.layers.Layer):
     def around(self, model: keras.Model) -> "FrozenModel":
         """Returns the same layer of another model."""
         return FrozenModel(model)
+
+    @property
+    def calls_a_sample(self) -> int:
+        """How often the model runs for an image."""
+        return 1
 
     @property
     def equivalent_layers(self) -> list[keras.layers.Layer]:
@@ -91,22 +92,7 @@ def on_backbone(
         ValueError: If the backbone is not built or makes no feature map, or the
             images' size is not known or they have other channels.
     """
-    shapes = []
-    if backbone.built:
-        tensors = [*backbone.inputs, *backbone.outputs]
-        shapes = [tuple(tensor.shape) for tensor in tensors]
-    if [len(shape) for shape in shapes] != [4, 4]:
-        raise ValueError(
-            "`backbone` must be a built model from images [batch, rows, "
-            "columns, channels] to one feature map of the same axes. Received: "
-            f"{backbone.name!r} with the shapes {shapes}. Build it, and leave "
-            "out its top."
-        )
-    if first := _with_channels_first(backbone):
-        raise ValueError(
-            f"`backbone` must have the channels last. Received: {first.name!r} "
-            "with data_format='channels_first'."
-        )
+    check_backbone(backbone)
     own = tuple(backbone.inputs[0].shape[1:])
     shape = own if input_shape is None else tuple(input_shape)
     if len(shape) != 3 or None in shape or shape[2] != own[2]:
@@ -121,11 +107,16 @@ def on_backbone(
     return images, frozen(images)
 
 
-def _with_channels_first(model: keras.Model) -> Any:
-    """Returns a layer of a model that has the channels first, if any."""
-    for layer in model.layers:
-        if isinstance(layer, keras.Model):
-            layer = _with_channels_first(layer)
-        if getattr(layer, "data_format", None) == "channels_first":
-            return layer
-    return None
+def check_backbone(backbone: keras.Model) -> None:
+    """Raises `ValueError` unless it is built, from images to a feature map."""
+    shapes = []
+    if backbone.built:
+        tensors = [*backbone.inputs, *backbone.outputs]
+        shapes = [tuple(tensor.shape) for tensor in tensors]
+    if [len(shape) for shape in shapes] != [4, 4]:
+        raise ValueError(
+            "`backbone` must be a built model from images [batch, rows, "
+            "columns, channels] to one feature map of the same axes. Received: "
+            f"{backbone.name!r} with the shapes {shapes}. Build it, and leave "
+            "out its top."
+        )

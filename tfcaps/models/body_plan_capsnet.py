@@ -3,6 +3,7 @@
 import keras
 
 from tfcaps.models.windows import windows_of
+from tfcaps.ops import check_that
 from tfcaps.parts.body_plan import UNITS
 from tfcaps.parts.body_plan_caps import BodyPlanCaps, WindowParts
 from tfcaps.parts.body_plan_model import BodyPlanModel
@@ -61,10 +62,7 @@ def body_plan_capsnet(
     >>> model.get_layer("part_caps").output[1].shape
     (None, 10, 10, 8)
     """
-    if not 0 < window < 1:
-        raise ValueError(
-            f"`window` must be in (0, 1). Received: window={window}."
-        )
+    check_that(0 < window < 1, "be in (0, 1)", window=window)
     images = keras.Input(input_shape, name="images")
     layer = windows_of(backbone, window, input_shape)
     features = layer(images)

@@ -88,10 +88,7 @@ def hidden_routing(of_classes: Any) -> routing.Routing:
 
 
 def capsule_network(
-    images: Tensor,
-    children: Any,
-    layers: Sequence[Any],
-    name: str,
+    images: Tensor, children: Any, layers: Sequence[Any], name: str
 ) -> keras.Model:
     """Returns the model that routes children through layers to class lengths.
 

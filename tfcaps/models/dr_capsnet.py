@@ -7,14 +7,8 @@ import keras
 
 from tfcaps.layers import ClassCaps, FcCaps
 from tfcaps.layers.windows import as_pair
+from tfcaps.models import building_blocks
 from tfcaps.models.backbone import on_backbone
-from tfcaps.models.building_blocks import (
-    Conv2D,
-    PrimaryCaps,
-    capsule_network,
-    check_input_shape,
-    hidden_routing,
-)
 from tfcaps.ops import Tensor
 from tfcaps.routing import DynamicRouting
 
@@ -104,7 +98,7 @@ def dr_capsnet(
         transformation_initializer=shared,
         name="class_caps",
     )
-    return capsule_network(images, children, [layer], name)
+    return building_blocks.capsule_network(images, children, [layer], name)
 
 
 def affine_capsnet(
@@ -153,12 +147,12 @@ def gamma_capsnet(
     """
     images = keras.Input(input_shape, name="images")
     children = _stem(images, **stem)
-    hidden = hidden_routing(routing)
+    hidden = building_blocks.hidden_routing(routing)
     layers = [
         FcCaps(hidden_capsules, 8, routing=hidden, name="hidden_caps"),
         ClassCaps(num_classes, 16, routing=routing, name="class_caps"),
     ]
-    return capsule_network(images, children, layers, name)
+    return building_blocks.capsule_network(images, children, layers, name)
 
 
 def multilayer_capsnet(
@@ -197,17 +191,19 @@ def multilayer_capsnet(
             f"capsules={tuple(capsules)}."
         )
     window = (kernel_size, kernel_size)
-    check_input_shape(input_shape, window, f"for kernel_size={kernel_size}")
+    building_blocks.check_input_shape(
+        input_shape, window, f"for kernel_size={kernel_size}"
+    )
     primary, *hidden = capsules
     images = keras.Input(input_shape, name="images")
-    features = Conv2D(
+    features = building_blocks.Conv2D(
         primary * _DIM, kernel_size, activation="relu", name="conv"
     )(images)
-    children = PrimaryCaps(primary, _DIM, features.shape[1:3], depthwise=True)(
-        features
-    )
+    children = building_blocks.PrimaryCaps(
+        primary, _DIM, features.shape[1:3], depthwise=True
+    )(features)
     names = [f"hidden_caps{number}" for number in range(1, len(capsules))]
-    of_hidden = hidden_routing(routing)
+    of_hidden = building_blocks.hidden_routing(routing)
     layers = [
         FcCaps(
             count,
@@ -222,7 +218,7 @@ def multilayer_capsnet(
             (*names, "class_caps"), (*hidden, num_classes), strict=True
         )
     ]
-    return capsule_network(images, children, layers, name)
+    return building_blocks.capsule_network(images, children, layers, name)
 
 
 def _stem(
@@ -236,16 +232,16 @@ def _stem(
 ) -> Tensor:
     """Returns primary capsules `[b, h', w', types, dim]` as in the paper."""
     rows, columns = as_pair(primary_kernel_size, "primary_kernel_size")
-    check_input_shape(
+    building_blocks.check_input_shape(
         images.shape[1:],
         (rows + kernel_size - 1, columns + kernel_size - 1),
         f"for kernel_size={kernel_size} and "
         f"primary_kernel_size={primary_kernel_size}",
     )
-    features = Conv2D(filters, kernel_size, activation="relu", name="conv")(
-        images
-    )
-    return PrimaryCaps(
+    features = building_blocks.Conv2D(
+        filters, kernel_size, activation="relu", name="conv"
+    )(images)
+    return building_blocks.PrimaryCaps(
         primary_types, primary_dim, primary_kernel_size, primary_strides
     )(features)
 
@@ -269,6 +265,6 @@ def _stem_on_map(
             f"A feature map of {sides[0]} rows and {sides[1]} columns, with "
             f"padding={padding}, is too small for primary_kernel_size={least}."
         )
-    return PrimaryCaps(
+    return building_blocks.PrimaryCaps(
         primary_types, primary_dim, primary_kernel_size, primary_strides
     )(features)

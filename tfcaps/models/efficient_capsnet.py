@@ -5,13 +5,7 @@ from typing import Any, NamedTuple
 import keras
 
 from tfcaps.layers import ClassCaps, ConvCaps
-from tfcaps.models.building_blocks import (
-    Conv2D,
-    PrimaryCaps,
-    capsule_network,
-    check_input_shape,
-    hidden_routing,
-)
+from tfcaps.models import building_blocks
 from tfcaps.ops import Tensor, check_one_of
 
 
@@ -61,9 +55,11 @@ def efficient_capsnet(
     form = _VARIANTS[variant]
     images = keras.Input(input_shape, name="images")
     smallest = (form.smallest, form.smallest)
-    check_input_shape(input_shape, smallest, f"for variant={variant!r}")
+    building_blocks.check_input_shape(
+        input_shape, smallest, f"for variant={variant!r}"
+    )
     features = _convolve(images, form.blocks, form.norm)
-    children = PrimaryCaps(
+    children = building_blocks.PrimaryCaps(
         16, 8, features.shape[1:3], depthwise=True, squash="efficient"
     )(features)
     layer = ClassCaps(
@@ -73,7 +69,7 @@ def efficient_capsnet(
         transformation_initializer="he_normal",
         name="class_caps",
     )
-    return capsule_network(images, children, [layer], name)
+    return building_blocks.capsule_network(images, children, [layer], name)
 
 
 def efficient_conv_capsnet(
@@ -98,31 +94,29 @@ def efficient_conv_capsnet(
     References:
         - "Capsule Networks Do Not Need to Model Everything", appendix B.1
     """
-    check_input_shape(input_shape, (33, 33), "for its five windows")
+    building_blocks.check_input_shape(
+        input_shape, (33, 33), "for its five windows"
+    )
     images = keras.Input(input_shape, name="images")
     blocks = [(32, 5, 2), (64, 3, 1), (64, 3, 1), (256, 3, 2)]
     features = _convolve(images, blocks, "batch")
-    children = PrimaryCaps(16, 16, 3, depthwise=True)(features)
-    hidden = hidden_routing(routing)
+    children = building_blocks.PrimaryCaps(16, 16, 3, depthwise=True)(features)
+    hidden = building_blocks.hidden_routing(routing)
     layers = [
         ConvCaps(16, 16, 3, 2, routing=hidden, name="conv_caps"),
         ClassCaps(
             num_classes, 16, routing=routing, share="type", name="class_caps"
         ),
     ]
-    return capsule_network(images, children, layers, name)
+    return building_blocks.capsule_network(images, children, layers, name)
 
 
 def _convolve(
     features: Tensor, blocks: list[tuple[int, int, int]], norm: str
 ) -> Tensor:
-    """Returns the map `[b, h', w', c']` of blocks, see `_Variant`.
-
-    With a ReLU and batch normalisation, or a leaky ReLU and instance
-    normalisation.
-    """
+    """Returns the map `[b, h', w', c']` of blocks, see `_Variant`."""
     for number, (channels, window, step) in enumerate(blocks, start=1):
-        features = Conv2D(
+        features = building_blocks.Conv2D(
             channels,
             window,
             step,

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import keras
 
+from tfcaps.ops import check_that
+
 # For each name a `.keras` file and a `.json` with its hash and its numbers,
 # written by `training/pretrained.py`, and an `.md`, the card that shows them.
 _FOLDER = Path(__file__).with_name("pretrained")
@@ -39,8 +41,7 @@ def load_pretrained(name: str) -> keras.Model:
     (None, 10)
     """
     names = sorted(path.stem for path in _FOLDER.glob("*.json"))
-    if name not in names:
-        raise ValueError(f"`name` must be one of {names}. Received: {name!r}.")
+    check_that(name in names, f"be one of {names}", name=name)
     path = _FOLDER / f"{name}.keras"
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing. {_MEND}")

@@ -6,14 +6,8 @@ from typing import Any
 import keras
 
 from tfcaps.layers import ClassCaps
+from tfcaps.models import building_blocks
 from tfcaps.models.backbone import on_backbone
-from tfcaps.models.building_blocks import (
-    PrimaryCaps,
-    batch_norm,
-    capsule_network,
-    check_input_shape,
-    normalized_convolutions,
-)
 from tfcaps.routing import DynamicRouting
 
 # A child abstains if the sharpness times this exceeds its logits by much.
@@ -72,19 +66,23 @@ def parts_capsnet(
     """
     if backbone is not None:
         images, features = on_backbone(backbone, input_shape)
-        children = PrimaryCaps(primary_types, _DIM, 1)(
-            batch_norm("norm")(features)
+        children = building_blocks.PrimaryCaps(primary_types, _DIM, 1)(
+            building_blocks.batch_norm("norm")(features)
         )
     else:
         if strides is None:
             strides = (1,) + (2,) * (len(filters) - 1)
         window = (kernel_size, kernel_size)
-        check_input_shape(
+        building_blocks.check_input_shape(
             input_shape, window, f"for windows of {kernel_size}x{kernel_size}"
         )
         images = keras.Input(input_shape, name="images")
-        children = PrimaryCaps(primary_types, _DIM, 3, 2, padding="same")(
-            normalized_convolutions(images, filters, strides, kernel_size)
+        children = building_blocks.PrimaryCaps(
+            primary_types, _DIM, 3, 2, padding="same"
+        )(
+            building_blocks.normalized_convolutions(
+                images, filters, strides, kernel_size
+            )
         )
     if routing is None:
         routing = DynamicRouting(
@@ -101,4 +99,4 @@ def parts_capsnet(
         share=share,
         name="class_caps",
     )
-    return capsule_network(images, children, [layer], name)
+    return building_blocks.capsule_network(images, children, [layer], name)

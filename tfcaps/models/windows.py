@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from tfcaps import graphs
-from tfcaps.models.backbone import FrozenModel
+from tfcaps.models.backbone import FrozenModel, check_backbone
 from tfcaps.ops import Tensor
 
 # Layers whose output is a sum or a list of what came before.
@@ -22,13 +22,9 @@ class BackboneWindows(FrozenModel):
     network is: the features are local by construction. At the border a window
     sees the mirrored image, and nothing that it does not have.
 
-    Arguments that are not listed are those of `FrozenModel`.
-
-    Args:
-        model: A model from a window `[b, side, side, c]` to a deep map, and to
-            a finer one, see `two_maps`.
-        step: Int. Pixels between windows.
-        sides: Rows and columns of an image; others are resized.
+    The model is one from a window `[b, side, side, c]` to a deep map, and to a
+    finer one, see `two_maps`. A `step` is in pixels; images of other `sides`
+    are resized.
 
     Input shape:
         `[b, rows, columns, c]`.
@@ -153,37 +149,16 @@ class BackboneWindows(FrozenModel):
         """Returns the network on whole images: a deep map and a finer one."""
         return at_size(self.model, self.sides)
 
-    def get_config(self) -> dict[str, Any]:
-        config = {"step": self.step, "sides": self.sides}
-        return {**super().get_config(), **config}
-
 
 def windows_of(
     backbone: keras.Model, share: float, shape: tuple[int, int, int]
 ) -> BackboneWindows:
     """Returns the layer of windows of a backbone.
 
-    Args:
-        backbone: From images to a map, built.
-        share: Side of a window as a share of an image's.
-        shape: Rows, columns and channels of an image, where the backbone does
-            not say them.
-
-    Raises:
-        ValueError: If the backbone is not built or makes no map, or its places
-            are no whole steps of the image.
+    Their side is a share of an image's, whose shape is the backbone's if that
+    says it.
     """
-    shapes = []
-    if backbone.built:
-        tensors = [*backbone.inputs, *backbone.outputs]
-        shapes = [tuple(tensor.shape) for tensor in tensors]
-    if [len(each) for each in shapes] != [4, 4]:
-        raise ValueError(
-            "`backbone` must be a built model from images [batch, rows, "
-            "columns, channels] to one feature map of the same axes. Received: "
-            f"{backbone.name!r} with the shapes {shapes}. Build it, and leave "
-            "out its top."
-        )
+    check_backbone(backbone)
     sides = [
         size or own
         for size, own in zip(backbone.inputs[0].shape[1:3], shape, strict=False)

@@ -49,21 +49,13 @@ _STRENGTHS = (3.0, 10.0, 30.0, 100.0)  # of the evidence, of which one is chosen
 
 
 class Frames(NamedTuple):
-    """The objects' own frames.
+    """The objects' own frames."""
 
-    Attributes:
-        cells: Indices of the places with a mass, `[n, cells]`.
-        mass: Of all places, as a share of the photo's greatest, `[n, places]`.
-        coordinates: Of the cells, complex `[n, cells]`.
-        facing: 1 if the heavier end is on the right, else -1, `[n]`.
-        appearance: Features of the whole photo at the cells, `[n, cells, d]`.
-    """
-
-    cells: Array
-    mass: Array
-    coordinates: Array
-    facing: Array
-    appearance: Array
+    cells: Array  # indices of the places with a mass, `[n, cells]`
+    mass: Array  # of all places, a share of the greatest, `[n, places]`
+    coordinates: Array  # of the cells, complex `[n, cells]`
+    facing: Array  # 1 if the heavier end is on the right, else -1, `[n]`
+    appearance: Array  # of the whole photo at the cells, `[n, cells, d]`
 
 
 class Components(NamedTuple):
@@ -97,9 +89,7 @@ def components(maps: Array, count: int, seed: int = 0) -> Components:
 def frames(deep: Array, middle: Array) -> Frames:
     """Returns the frames of photos, from their maps as a whole.
 
-    Args:
-        deep: `[n, h, w, channels]`.
-        middle: A finer map, `[n, r h, r w, channels]`.
+    These are `[n, h, w, channels]`, and a finer one, `[n, r h, r w, channels]`.
     """
     n, rows, columns = middle.shape[:3]
     times = (1, rows / deep.shape[1], columns / deep.shape[2])
@@ -143,12 +133,7 @@ def told_places(found: Frames, local: Array, seed: int) -> Array:
     """Returns where in the frame appearance tells that places are.
 
     Complex `[n, cells]`, of each half of the photos told by a network that was
-    trained on the other.
-
-    Args:
-        found: The frames.
-        local: Features of windows, `[n, places, d]`.
-        seed: Int. Of all that is drawn.
+    trained on the other, by features of windows `[n, places, d]` too.
     """
     u, draw = found.coordinates, np.random.default_rng(seed)
     seen = np.concatenate([found.appearance, at(local, found.cells)], axis=-1)
@@ -240,17 +225,11 @@ def predicted(model: keras.Model, x: Array) -> Array:
 
 
 class Evidence(NamedTuple):
-    """A class is what its parts look like: a sum over leaves.
+    """A class is what its parts look like: a sum over leaves."""
 
-    Attributes:
-        kernel: What a leaf's features say for a class, `[t, d, j]`.
-        constants: What a leaf says by being there, `[t, j]`.
-        bias: `[j]`.
-    """
-
-    kernel: Array
-    constants: Array
-    bias: Array
+    kernel: Array  # what a leaf's features say for a class, `[t, d, j]`
+    constants: Array  # what a leaf says by being there, `[t, j]`
+    bias: Array  # `[j]`
 
     def __call__(self, leaves: Array, active: Array) -> Array:
         """Returns what each leaf says for each class, `[n, t, j]`."""
@@ -272,16 +251,9 @@ def evidence(
 ) -> list[Evidence]:
     """Learns what leaves say for classes, by logistic regression.
 
-    It is on the features of all leaves times how active they are, those of each
-    type apart and their mean; one matrix for each type in the end.
-
-    Args:
-        leaves: Features of the leaves, `[n, t, d]`.
-        active: How active they are, `[n, t]`.
-        labels: Classes, `[n]`.
-        classes: Int. How many there are.
-        strengths: Floats. Inverse weights of the penalty, for each of which
-            there is a result.
+    It is on the features `[n, t, d]` of all leaves times how active they are,
+    `[n, t]`, those of each type apart and their mean; one matrix for each type
+    in the end. Strengths are inverse weights of the penalty.
     """
     n, count, size = leaves.shape
     mean = leaves.mean(axis=0)
@@ -307,11 +279,8 @@ def best_evidence(
 ) -> tuple[Evidence, float, float]:
     """Learns what leaves say, with the penalty that is best on held-out images.
 
-    Arguments are those of `evidence`, and bool `held` `[n]`.
-
-    Returns:
-        What leaves say, the strength, and the share of held-out images that are
-        right when the others alone are learnt from.
+    Returns that, the strength, and the share of held-out images that are right
+    when the others alone are learnt from.
     """
 
     def learnt(rows: Array, *strengths: float) -> list[Evidence]:
@@ -409,17 +378,12 @@ def plane(points: Array) -> Array:
 
 
 class Plans(NamedTuple):
-    """Where parts stand in the frame of an object.
+    """Where parts stand in the frame of an object."""
 
-    Attributes:
-        places: Rows and columns, `[p, t, 2]`, in the mean size of an object.
-        spreads: Deviations of parts from there, `[p, t]`.
-        errors: How far, in each held-out photo, parts are from where the others
-            have them by the plan: logarithms of shares of the image's side.
-    """
-
-    places: Array
-    spreads: Array
+    places: Array  # `[p, t, 2]`, in the mean size of an object
+    spreads: Array  # deviations of parts from there, `[p, t]`
+    # How far, in each held-out photo, parts are from where the others have them
+    # by the plan: logarithms of shares of the image's side.
     errors: Array
 
     @property
@@ -447,15 +411,8 @@ def plans_of(
 
     The frame of each photo, with its plan and mirror, is latent; it is found as
     at inference, see `frame_of`. Photos that are `held` out measure the error.
-
-    Args:
-        places: Rows and columns of parts in pixels, `[n, t, 2]`.
-        active: How sure they are, `[n, t]`.
-        facing: How objects are turned at first, 1 or -1, `[n]`.
-        held: Bool `[n]`.
-        count: Int. Number of plans. The first guess parts photos at random.
-        side: Float. Pixels of the image's side.
-        seed: Int.
+    The first guess parts photos at random, and turns them as `facing`, 1 or -1,
+    says. Places `[n, t, 2]` and the image's side are in pixels.
     """
     draw = np.random.default_rng(seed)
     number = draw.integers(count, size=len(places))

@@ -6,17 +6,18 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 from keras import ops
-from numpy.typing import NDArray
 
+from tfcaps.configs import Configured
 from tfcaps.layers.routed import select_outputs
 from tfcaps.ops import (
     Tensor,
     as_float32,
     check_positive,
     check_quantizer,
+    check_that,
     longest,
-    rounded,
 )
+from tfcaps.parts.placed import OfPlacedParts
 
 # Rows and columns of places, of which one is a candidate for a type.
 _NEAR = 5
@@ -28,21 +29,13 @@ _PLACE = 3
 
 
 class Frame(NamedTuple):
-    """The frame of an object.
+    """The frame of an object."""
 
-    Attributes:
-        place: Row and column in pixels, `[b, 2]`.
-        size: Pixels of one unit of the plan, `[b]`.
-        facing: 1 as the plan, or -1 if mirrored, `[b]`.
-        plan: The plan's number, `[b]`.
-        parts: Where the plan has the parts in the image, `[b, t, 2]`.
-    """
-
-    place: Tensor
-    size: Tensor
-    facing: Tensor
-    plan: Tensor
-    parts: Tensor
+    place: Tensor  # row and column in pixels, `[b, 2]`
+    size: Tensor  # pixels of one unit of the plan, `[b]`
+    facing: Tensor  # 1 as the plan, or -1 if mirrored, `[b]`
+    plan: Tensor  # the plan's number, `[b]`
+    parts: Tensor  # where the plan has the parts in the image, `[b, t, 2]`
 
 
 def frame_of(
@@ -50,15 +43,10 @@ def frame_of(
 ) -> Frame:
     """Returns the frame in which the places of parts agree best with a plan.
 
-    For each plan, and its mirror image, place and size are those of least
-    squares, in which parts that stand far off lose their weight; of these
-    frames it is the likeliest, by a distribution with heavy tails.
-
-    Args:
-        places: Rows and columns of parts, `[b, t, 2]`.
-        weights: How sure they are, `[b, t]`.
-        plans: Where plans have them, `[p, t, 2]`.
-        spreads: Deviations of parts from there, `[p, t]`.
+    For each plan `[p, t, 2]`, and its mirror image, place and size are those of
+    least squares, in which parts `[b, t, 2]` that stand far off, by the spreads
+    `[p, t]`, lose their weight `[b, t]`; of these frames it is the likeliest,
+    by a distribution with heavy tails.
     """
     count = plans.shape[0]
     # Both sides of each plan, [2 p, t, 2].
@@ -104,7 +92,7 @@ def frame_of(
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
-class BodyPlanCaps(keras.layers.Layer):
+class BodyPlanCaps(OfPlacedParts):
     """Adds up what shared parts say for classes, and finds the object's frame.
 
     Children of type `t` are candidates for one part, such as a head. Of each
@@ -124,34 +112,20 @@ class BodyPlanCaps(keras.layers.Layer):
     size and mirror, in which they stand best as one of the plans has them. It
     is the pose of every class. `tfcaps.parts.BodyPlanModel` estimates plans.
 
+    There are at most so many `plans`. What is not listed is as in
+    `ConstellationCaps`.
+
     Args:
-        num_capsules: Int. Number of classes.
         orphan: Float. What a part must say for a class to be in its tree, `o`,
             in nats. Defaults to `0.1`.
-        plans: Int. How many plans there may be. Defaults to `1`.
-        levels: Int or `None`. Round the couplings to this many levels, see
-            `tfcaps.rem.quantize_couplings`. Defaults to `None`.
-        mode: `"midtread"` or `"midrise"`. Defaults to `"midtread"`.
-        **kwargs: Arguments of `keras.layers.Layer`.
-
-    Call arguments:
-        inputs: Poses of the children, as `WindowParts` makes them.
-        activations: Activations of the children, 0 but for candidates.
-        return_activations: Bool. Return `(poses, activations)`. Defaults to
-            `False`.
-        return_couplings: Bool. Return `(poses, couplings)`, or all three.
-            Defaults to `False`.
 
     Input shape:
-        Poses `[b, h, w, t, 3 + num_capsules]`, activations `[b, h, w, t]`.
+        Both outputs of `WindowParts`.
 
     Output shape:
         Poses `[b, num_capsules, 4]`: row, column and size in pixels, and 1 if
         the object faces as its plan, -1 if it is mirrored. Activations `[b,
         num_capsules]` and couplings `[b, i, num_capsules]`, float32.
-
-    Raises:
-        ValueError: If an argument is out of range, or shapes do not fit.
 
     References:
         - Fergus, Perona, Zisserman, 2003, "Object class recognition by
@@ -169,10 +143,7 @@ class BodyPlanCaps(keras.layers.Layer):
     ):
         check_positive(num_capsules=num_capsules, plans=plans)
         check_quantizer(2 if levels is None else levels, mode)
-        if orphan <= 0:
-            raise ValueError(
-                f"`orphan` must be above 0. Received: orphan={orphan}."
-            )
+        check_that(orphan > 0, "be above 0", orphan=orphan)
         # Places are float32 whatever the policy: half a pixel is much.
         kwargs.setdefault("autocast", False)
         super().__init__(**kwargs)
@@ -248,10 +219,6 @@ class BodyPlanCaps(keras.layers.Layer):
             poses, odds, couplings, return_activations, return_couplings
         )
 
-    def rounded(self, couplings: Tensor) -> Tensor:
-        """Returns couplings at their levels, if there are any."""
-        return rounded(couplings, self.levels, self.mode)
-
     def frame(self, places: Tensor, weights: Tensor) -> Frame:
         """Returns the frame of parts at places `[b, t, 2]`, see `Frame`."""
         return frame_of(
@@ -279,15 +246,6 @@ class BodyPlanCaps(keras.layers.Layer):
         """Returns the coupling of a part that says the orphan's evidence."""
         return 1.0 / parents
 
-    def children_shape(self, input_shape: Any) -> tuple[int, ...]:
-        """Returns rows, columns and types of the children."""
-        return tuple(input_shape[1:-1])
-
-    def child_places(self, inputs: Tensor) -> Tensor:
-        """Returns rows and columns `[b, i, 2]` of the children in pixels."""
-        children = math.prod(inputs.shape[1:-1])
-        return ops.reshape(inputs[..., :2], (-1, children, 2))
-
     def child_presence(self, inputs: Tensor) -> Tensor:
         """Returns how much of its type is at each child's place, `[b, i]`."""
         children = math.prod(inputs.shape[1:-1])
@@ -300,22 +258,13 @@ class BodyPlanCaps(keras.layers.Layer):
         children = math.prod(inputs.shape[1:-1])
         return ops.reshape(as_float32(activations), (-1, children))
 
-    @property
-    def receptive_windows(self) -> list[Any]:
-        return [None]
-
     def multiply_adds(self, input_shape: Any) -> int:
         """Counts the sum of votes, see `tfcaps.rem.multiply_adds`."""
         return math.prod(input_shape[1:-1]) * self.num_capsules
 
-    def get_config(self) -> dict[str, Any]:
-        names = "num_capsules orphan plans levels mode".split()
-        own = {name: getattr(self, name) for name in names}
-        return {**super().get_config(), **own}
-
 
 @keras.saving.register_keras_serializable(package="tfcaps")
-class WindowParts(keras.layers.Layer):
+class WindowParts(Configured, keras.layers.Layer):
     """Finds parts in features of windows: type, presence, and their votes.
 
     A hidden layer on the features of a place, and on those of a finer map
@@ -324,14 +273,8 @@ class WindowParts(keras.layers.Layer):
     a candidate for its type; that is its activation. A part of type `t` votes
     `f W_tj + b_tj` for class `j`, by the features `f` of its place.
 
-    Args:
-        num_types: Int. Types of parts.
-        num_classes: Int. Number of classes.
-        fine: Int. Channels of the finer map, which are last.
-        ratio: Int. Its places along a side of a coarse one. Defaults to `1`.
-        units: Int. Of the hidden layer. Defaults to `512`.
-        stride: Float. Pixels between places of the finer map. Defaults to `1`.
-        **kwargs: Arguments of `keras.layers.Layer`.
+    The finer map has `fine` channels, which are last, `ratio` places along a
+    side of a coarse one, and a `stride` in pixels.
 
     Input shape:
         `[b, h, w, coarse + ratio^2 fine]`, as of `BackboneWindows`.
@@ -411,14 +354,13 @@ class WindowParts(keras.layers.Layer):
         votes = enlarged(votes + ops.reshape(self.constants, (-1,)))
         votes = ops.reshape(votes, (-1, rows * r, columns * r, types, classes))
         there = ops.expand_dims(presence, -1)
-        places = ops.zeros_like(there) + self._places(rows * r, columns * r)
+        # The middles of places in pixels, [1, h, w, 1, 2].
+        grid = np.moveaxis(
+            np.indices((rows * r, columns * r), np.float32), 0, -1
+        )
+        middles = ((grid + 0.5) * self.stride - 0.5)[None, :, :, None]
+        places = ops.zeros_like(there) + middles
         return ops.concatenate([places, there, votes], axis=-1), active
-
-    def _places(self, rows: int, columns: int) -> NDArray[Any]:
-        """Returns the middles of places in pixels, `[1, h, w, 1, 2]`."""
-        grid = np.indices((rows, columns), np.float32)
-        places = (np.moveaxis(grid, 0, -1) + 0.5) * self.stride - 0.5
-        return places[None, :, :, None]
 
     def multiply_adds(self, input_shape: Any) -> int:
         """Counts the products, see `tfcaps.rem.multiply_adds`."""
@@ -434,8 +376,3 @@ class WindowParts(keras.layers.Layer):
         upsample = keras.layers.UpSampling2D(self.ratio, **how)
         pool = keras.layers.MaxPooling2D(_NEAR, 1, padding="same", **how)
         return [upsample, pool]
-
-    def get_config(self) -> dict[str, Any]:
-        names = "num_types num_classes fine ratio units stride".split()
-        own = {name: getattr(self, name) for name in names}
-        return {**super().get_config(), **own}

@@ -11,6 +11,7 @@ from keras import ops
 from numpy.typing import NDArray
 
 from tfcaps import graphs
+from tfcaps.ops import check_that
 from tfcaps.parts import body_plan
 from tfcaps.parts.body_plan_caps import BodyPlanCaps, WindowParts
 
@@ -107,11 +108,8 @@ class BodyPlanModel(keras.Model):
                 f"Labels must be class indices below {classes}. Received: "
                 f"{labels.min()} to {labels.max()}."
             )
-        if not 0 < validation_split < 1:
-            raise ValueError(
-                "`validation_split` must be in (0, 1). Received: "
-                f"validation_split={validation_split}."
-            )
+        held_out = {"validation_split": validation_split}
+        check_that(0 < validation_split < 1, "be in (0, 1)", **held_out)
         start = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
             maps = self.maps(x, cache or folder, batch_size, bool(verbose))

@@ -9,17 +9,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from tfcaps.configs import Configured
 from tfcaps.layers.routed import child_activations
-from tfcaps.ops import (
-    Tensor,
-    check_positive,
-    check_quantizer,
-    longest,
-    rounded,
-    softmax,
-)
+from tfcaps.ops import Tensor, check_positive, check_quantizer, longest, softmax
 from tfcaps.parts.part_caps import centres
+from tfcaps.parts.placed import OfPlacedParts
 from tfcaps.routing.loop import is_unrolled
 
 # The search leaves out a border of an eighth of the places on each side.
@@ -40,22 +33,15 @@ _APART, _REPULSION = 6.0, 0.1
 
 
 class _Slots(NamedTuple):
-    """The parts that classes expect.
+    """The parts that classes expect."""
 
-    Attributes:
-        there: Whether a class expects the part, `[s, j]`.
-        shifts: Where it stands in the class, `[s, j, 2]` in pixels.
-        types: The type of each, `[s, j]` ints; `None` if slot `s` has type `s
-            mod t` in all classes.
-    """
-
-    there: Tensor
-    shifts: Tensor
-    types: Tensor | None
+    there: Tensor  # whether a class expects it, `[s, j]`
+    shifts: Tensor  # where it stands in the class, `[s, j, 2]` in pixels
+    types: Tensor | None  # ints `[s, j]`; `None`: `s mod t` in all classes
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
-class ConstellationCaps(Configured, keras.layers.Layer):
+class ConstellationCaps(OfPlacedParts):
     """Finds classes as constellations of parts: which types stand where.
 
     A child of type `t` at place `p_i` votes `p_i - o_tj` for the place of class
@@ -157,12 +143,6 @@ class ConstellationCaps(Configured, keras.layers.Layer):
         - Kosiorek et al., 2019, https://arxiv.org/abs/1906.06818
           (constellations of capsules)
     """
-
-    gone = {
-        **{"steps": _STEPS, "orphan": _ORPHAN, "several": False},
-        **dict.fromkeys(("routing", "types", "spread", "apart"), ...),
-        "repulsion": ...,
-    }
 
     def __init__(
         self,
@@ -338,11 +318,7 @@ class ConstellationCaps(Configured, keras.layers.Layer):
     def _kernels(
         self, sides: tuple[int, int], slots: _Slots
     ) -> tuple[list[Any], list[Tensor]]:
-        """Returns the places that are tried, and how near the cells are.
-
-        These are rows `[y]` and columns `[x]`, and of each of the two the
-        nearness `[s, j, cells, places]`, in [0, 1], to where a slot is then.
-        """
+        """Returns rows and columns to try, and nearness `[s, j, cells, x]`."""
         anchors, kernels = [], []
         for axis, count in enumerate(sides):
             cells = centres(count, self.stride, self.offset[axis])
@@ -363,17 +339,9 @@ class ConstellationCaps(Configured, keras.layers.Layer):
         start: Tensor,
         decided: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Couples the children whose votes are near the best places.
+        """Returns poses `[b, j, 2]`, activations `[b, j]`, and couplings.
 
-        Args:
-            places: Of the children, `[b, n, t, 2]`.
-            present: Their activations `[b, n, t]`.
-            evidence: Of classes over all places, `[b, j]`.
-            start: The best places `[b, j, 2]`.
-            decided: Whether only the most active class is coupled.
-
-        Returns:
-            Poses `[b, j, 2]`, activations `[b, j]` and couplings `[b, i, j]`.
+        Of children at `[b, n, t, 2]`, from the best places `[b, j, 2]` on.
         """
         slots = self._slots()
         # Each component apart: sums over a last axis of two are slow.
@@ -471,10 +439,6 @@ class ConstellationCaps(Configured, keras.layers.Layer):
         likelihood = self.epsilon + (1.0 - self.epsilon) * share
         return ops.log(likelihood) - 0.5 * math.log(self.epsilon)
 
-    def rounded(self, couplings: Tensor) -> Tensor:
-        """Returns couplings at their levels, if there are any."""
-        return rounded(couplings, self.levels, self.mode)
-
     def _present(self, inputs: Tensor, activations: Tensor | None) -> Tensor:
         """Returns the activations of the children, `[b, h, w, t]`."""
         if activations is None:
@@ -504,14 +468,6 @@ class ConstellationCaps(Configured, keras.layers.Layer):
         """Returns one half: more of a child belongs to a class than not."""
         return 0.5
 
-    def children_shape(self, input_shape: Any) -> tuple[int, ...]:
-        """Returns rows, columns and types of the children."""
-        return tuple(input_shape[1:-1])
-
-    def child_places(self, inputs: Tensor) -> Tensor:
-        """Returns rows and columns `[b, i, 2]` of the children in pixels."""
-        return ops.reshape(inputs, (-1, math.prod(inputs.shape[1:-1]), 2))
-
     def voting_activations(
         self, inputs: Tensor, activations: Tensor | None = None
     ) -> Tensor:
@@ -523,10 +479,6 @@ class ConstellationCaps(Configured, keras.layers.Layer):
         present = ops.where(votes, present, 0.0)
         return ops.reshape(present, (-1, math.prod(inputs.shape[1:-1])))
 
-    @property
-    def receptive_windows(self) -> list[Any]:
-        return [None]
-
     def multiply_adds(self, input_shape: Any) -> int:
         """Counts the search for the best places, and the passes over votes."""
         rows, columns, types = self.children_shape(input_shape)
@@ -535,38 +487,6 @@ class ConstellationCaps(Configured, keras.layers.Layer):
         down, right = (n - 2 * (n // _BORDER) for n in (rows, columns))
         searched = columns * rows * right + right * rows * down
         return int(slots * (searched + rows * columns * 2 * 2 * _STEPS))
-
-    def compute_output_spec(
-        self,
-        inputs: Any,
-        activations: Any = None,
-        return_activations: bool = False,
-        return_evidence: bool = False,
-        return_couplings: bool = False,
-        training: bool | None = None,
-    ) -> Any:
-        parents = (inputs.shape[0], self.num_capsules)
-        children = math.prod(inputs.shape[1:-1])
-        shapes = (
-            (*parents, 2),
-            parents,
-            parents,
-            (parents[0], children, parents[1]),
-        )
-        specs = [keras.KerasTensor(shape, dtype="float32") for shape in shapes]
-        wanted = (return_activations, return_evidence, return_couplings)
-        return select(specs, wanted)
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Any:
-        if "routing" in config:  # of version 0.3
-            config = {**config, **config["routing"]["config"]}
-            if config.get("exclusive") == config.get("shared", True):
-                del config["exclusive"]
-            names = {"instances": "max_of_type", "parts": "max_parts"}
-            names["levels_mode"] = "mode"
-            config = {names.get(key, key): v for key, v in config.items()}
-        return super().from_config(config)
 
 
 def _of_few(
@@ -578,13 +498,7 @@ def _of_few(
 
     Inactive children change nothing, and what makes them so, such as the
     competition of `PartCaps`, passes no gradient on. If something is at more
-    than an eighth of the places, in some image, all are taken.
-
-    Args:
-        trace: Function of places and activations, as in
-            `ConstellationCaps._trace`.
-        places: Tensor `[b, n, t * 2]`.
-        present: Activations `[b, n, t]`.
+    than an eighth of the places `[b, n, t * 2]`, in some image, all are taken.
     """
     _, count, types = present.shape
     few = math.ceil(count / _FEW)
@@ -609,10 +523,7 @@ def _of_few(
 
 
 def _rows(values: Tensor, index: Tensor) -> Tensor:
-    """Returns rows `[b, m, k]` of values `[b, n, k]`, by an index `[b, m]`.
-
-    Of each image whole rows are copied, which `take_along_axis` does not do.
-    """
+    """Returns whole rows `[b, m, k]` of values `[b, n, k]`, by `[b, m]`."""
     _, count, size = values.shape
     first = count * ops.arange(ops.shape(values)[0], dtype="int32")
     flat = ops.reshape(index + first[:, None], (-1,))
@@ -629,13 +540,7 @@ def _by_class(values: Tensor) -> Tensor:
 def _mean_of_votes(
     weights: Tensor, votes: list[Tensor], poses: Tensor
 ) -> Tensor:
-    """Returns the weighted means of votes, or the poses if there are none.
-
-    Args:
-        weights: Tensor `[b, j, n, s]`.
-        votes: Rows and columns, such tensors.
-        poses: Tensor `[b, j, 2]`.
-    """
+    """Returns the weighted means of votes `[b, j, n, s]`, poses if of none."""
     total = ops.expand_dims(ops.sum(weights, axis=(2, 3)), -1)
     sums = ops.stack(
         [ops.sum(weights * vote, axis=(2, 3)) for vote in votes], axis=-1

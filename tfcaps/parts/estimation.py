@@ -10,16 +10,10 @@ from keras import ops
 from numpy.typing import NDArray
 
 from tfcaps.graphs import only_layer
-from tfcaps.parts import kinds, samples
+from tfcaps.ops import check_that
+from tfcaps.parts import kinds, samples, split_merge
 from tfcaps.parts.constellation_caps import ConstellationCaps
 from tfcaps.parts.part_caps import SPARE_BIAS, PartCaps
-from tfcaps.parts.split_merge import (
-    Occurrences,
-    Slots,
-    same_kinds,
-    slots_of,
-    two_kinds,
-)
 
 Array = NDArray[Any]
 
@@ -66,10 +60,7 @@ class HardenParts(keras.callbacks.Callback):
     """
 
     def __init__(self, share: float = 0.35, epochs: int | None = None):
-        if not 0 <= share <= 1:
-            raise ValueError(
-                f"`share` must be from 0 to 1. Received: share={share}."
-            )
+        check_that(0 <= share <= 1, "be from 0 to 1", share=share)
         super().__init__()
         self.share = share
         self.epochs = epochs
@@ -184,7 +175,7 @@ class BlueprintEstimation(HardenParts):
         if self._most_active < _LEAST_SHARE:
             return  # as in the first steps of a training
         # What is changed must be learnt before the end.
-        splits: list[tuple[int, Slots]] = []
+        splits: list[tuple[int, split_merge.Slots]] = []
         is_known = self._accuracy >= _KNOWN
         if self.merge is not None and 1 <= epoch < self._num_epochs - 2:
             if not self._are_set and self._set_kinds(
@@ -212,7 +203,9 @@ class BlueprintEstimation(HardenParts):
                 flush=True,
             )
 
-    def _look(self, images: Array, labels: Array) -> tuple[Occurrences, _Views]:
+    def _look(
+        self, images: Array, labels: Array
+    ) -> tuple[split_merge.Occurrences, _Views]:
         """Looks for parts, and for the place of each image's own class."""
         layer, learner = self._classes, self.model.learner()
         active, cells, features, drawn, right = [], [], [], [], []
@@ -237,18 +230,16 @@ class BlueprintEstimation(HardenParts):
             drawn.append(outputs["reconstruction"])
         self._accuracy = float(np.mean(np.concatenate(right)))
         every = np.concatenate(active)
-        found = Occurrences(every, np.concatenate(cells).astype(int), labels)
+        found = split_merge.Occurrences(
+            every, np.concatenate(cells).astype(int), labels
+        )
         views = _Views(every, np.concatenate(features), np.concatenate(drawn))
         return found, views
 
     def _set_kinds(
-        self, found: Occurrences, images: Array, features: Array
+        self, found: split_merge.Occurrences, images: Array, features: Array
     ) -> bool:
-        """Lets types, templates and blueprints be what the images show.
-
-        Returns whether they show parts clearly, and these tell the classes
-        as well. Types stay what they were if not.
-        """
+        """Sets types to what images show; tells whether that is as good."""
         layer, count = self._classes, self._parts.num_types
         images = np.asarray(images)
         parts = kinds.find(
@@ -316,10 +307,12 @@ class BlueprintEstimation(HardenParts):
                 weight.assign(value)
         return is_told
 
-    def _merge_types(self, found: Occurrences, least: float) -> Occurrences:
+    def _merge_types(
+        self, found: split_merge.Occurrences, least: float
+    ) -> split_merge.Occurrences:
         """Merges types that are found at the same places."""
         shares = found.shares(self._classes.num_capsules)
-        pairs = same_kinds(shares, found.mass, least)
+        pairs = split_merge.same_kinds(shares, found.mass, least)
         if not pairs:
             return found
         kernel, bias, templates = self._type_weights()
@@ -336,24 +329,26 @@ class BlueprintEstimation(HardenParts):
         return found._replace(active=np.minimum(active, 1.0))
 
     def _split_types(
-        self, found: Occurrences, images: Array, views: _Views
-    ) -> list[tuple[int, Slots]]:
+        self, found: split_merge.Occurrences, images: Array, views: _Views
+    ) -> list[tuple[int, split_merge.Slots]]:
         """Splits types that stand for two kinds."""
         layer = self._classes
         kernel, bias, templates = self._type_weights()
         spare = list(np.flatnonzero(are_spare(bias)))
         shares = found.shares(layer.num_capsules)
         pictures = partial(self._pictures, images=images, views=views)
-        splits: list[tuple[int, Slots]] = []
+        splits: list[tuple[int, split_merge.Slots]] = []
         apart = _APART / layer.stride
         todo = [
-            (t, t, slots_of(shares, t, _LEAST, apart))
+            (t, t, split_merge.slots_of(shares, t, _LEAST, apart))
             for t in np.flatnonzero(~are_spare(bias)).tolist()
         ]
         while todo and spare:
             # Occurrences of what was split off are those of the type it was.
             t, was, slots = todo.pop()
-            kinds = two_kinds(found, was, slots, pictures, views.features)
+            kinds = split_merge.two_kinds(
+                found, was, slots, pictures, views.features
+            )
             if kinds is None or kinds.clarity < _CLEAR:
                 continue
             new = int(spare.pop(0))
@@ -376,11 +371,7 @@ class BlueprintEstimation(HardenParts):
         return splits
 
     def _pictures(self, where: Array, images: Array, views: _Views) -> Array:
-        """Returns what is seen around cells, without other parts near by.
-
-        Cells are image, row and column, `[k, 3]`; what is seen is `[k, pixels]`
-        and fades out.
-        """
+        """Returns what cells `[k, 3]` show, without parts near by, `[k, p]`."""
         decoder = self.model.decoder
         templates = ops.convert_to_numpy(decoder.pictures)  # [s, s, c, t]
         step, reach = round(self._classes.stride), len(templates) // 2
@@ -435,7 +426,7 @@ class BlueprintEstimation(HardenParts):
         self._parts.conv.set_weights([kernel, bias])
         self.model.decoder.templates.assign(templates)
 
-    def _move(self, found: Occurrences) -> None:
+    def _move(self, found: split_merge.Occurrences) -> None:
         """Moves types to where they are found most."""
         layer = self._classes
         rows, columns, types = found.active.shape[1:]
@@ -471,7 +462,7 @@ class BlueprintEstimation(HardenParts):
                     share[..., peak[2]] = 0.0
         layer.blueprint.assign(shifts / layer.side)
 
-    def _keep_slots(self, found: Occurrences) -> None:
+    def _keep_slots(self, found: split_merge.Occurrences) -> None:
         """Leaves a class the types that are found in it often enough."""
         layer = self._classes
         cells = np.moveaxis(np.indices(found.active.shape[1:3]), 0, -1)
@@ -490,7 +481,7 @@ class BlueprintEstimation(HardenParts):
         has = np.where(has.any(axis=0), has, ops.convert_to_numpy(layer.slots))
         layer.slots.assign(has.astype("float32"))
 
-    def _part_slots(self, t: int, slots: Slots) -> None:
+    def _part_slots(self, t: int, slots: split_merge.Slots) -> None:
         """Gives a type that was split those slots that are of its kind."""
         layer = self._classes
         shifts = np.array(ops.convert_to_numpy(layer.shifts))

@@ -23,7 +23,7 @@ from scipy.spatial.distance import squareform
 Array = NDArray[Any]
 
 # How much kinds differ at least, and how many there may be at most.
-DISTANCE, MOST = 3.8, 64
+_DISTANCE, _MOST = 3.8, 64
 # How often images are moved, by how many pixels at most each time, and the
 # share of them that fits worst and is left out of what is learnt.
 _ROUNDS, _REACH, _MISFITS = 6, 2, 0.25
@@ -42,8 +42,8 @@ _COMPONENTS, _RIDGE = 24, 0.05
 # How much pictures of one part differ at least, as a share of what is seen.
 _LEAST_SPREAD = 0.015
 _NEVER = 100.0  # times the distance of kinds: parts are not of one kind
-# Pixels by which pictures are moved when they are compared.
-_MOVES = np.arange(-1.5, 1.6, 0.5)
+# Pixels by which pictures are moved when they are compared, the middle by none.
+_MOVES = np.mgrid[-1.5:1.6:0.5, -1.5:1.6:0.5].reshape(2, -1).T
 
 
 class Slots(NamedTuple):
@@ -74,24 +74,14 @@ def find(
     labels: Array,
     places: Array,
     size: int,
-    distance: float = DISTANCE,
-    most: int = MOST,
+    most: int = _MOST,
     repeated: bool = False,
 ) -> Parts:
-    """Finds the parts of classes, and their kinds.
+    """Finds the parts of classes, and their kinds, `most` at most.
 
-    Args:
-        images: Images `[n, h, w, c]`.
-        labels: Their classes `[n]`.
-        places: Row and column of the class in each, in pixels, `[n, 2]`, to
-            about two pixels.
-        size: Int, odd. Rows and columns of a template, which is larger than a
-            part.
-        distance: Float. Parts that differ more are of different kinds, in
-            deviations of what is seen at one part. Defaults to `3.8`.
-        most: Int. The most kinds there may be. Defaults to `64`.
-        repeated: Bool. A class may have a kind more than once. Defaults to
-            `False`.
+    Of images `[n, h, w, c]`, of the class in each, at row and column `[n, 2]`
+    to about two pixels, and the `size` of a template, which is larger than a
+    part. `repeated` if a class may have a kind more than once.
     """
     images = images - np.median(images, axis=(1, 2), keepdims=True)
     places, fits = places.astype(float), np.zeros(len(labels), bool)
@@ -116,7 +106,7 @@ def find(
         rows = np.flatnonzero((labels == j) & fits)
         for peak in of_class:
             shift = peak - len(mean) // 2
-            moved = [peak + move for move in _moves()]
+            moved = [peak + move for move in _MOVES]
             pairs = (
                 (seen, images[rows], places[rows] + shift),
                 (near, np.stack([mean] * len(moved)), moved),
@@ -132,9 +122,9 @@ def find(
         if not repeated:  # parts of one class are never of one kind
             of_one = np.equal.outer(classes, classes)
             of_one &= ~np.eye(len(classes), dtype=bool)
-            apart[of_one] = _NEVER * distance
+            apart[of_one] = _NEVER * _DISTANCE
         tree = linkage(squareform(apart, checks=False), "average")
-        kinds = fcluster(tree, distance, "distance")
+        kinds = fcluster(tree, _DISTANCE, "distance")
         if kinds.max() > most:
             kinds = fcluster(tree, most, "maxclust")
     slots = Slots(np.array(classes, int), np.array(shifts), kinds - 1)
@@ -179,11 +169,7 @@ def windows(images: Array, centres: Any, size: int) -> Array:
 def _laid_on_each_other(
     images: Array, places: Array
 ) -> tuple[Array, Array, Array]:
-    """Returns better places of one thing in images, which fit, and their mean.
-
-    The mean is around the places, as large as an image, and one pixel more if
-    that is even.
-    """
+    """Returns better places of one thing, which images fit, and the mean."""
     size = max(images.shape[1:3]) | 1
     for _ in range(_ROUNDS):
         seen = windows(images, places, size)
@@ -233,22 +219,8 @@ def _highest(values: Array) -> Array:
     return place
 
 
-def _moves() -> Array:
-    """Returns the moves `[m, 2]` in pixels, the middle one by nothing."""
-    down, right = np.meshgrid(_MOVES, _MOVES, indexing="ij")
-    return np.stack([down.ravel(), right.ravel()], axis=-1)
-
-
 def _distances(seen: list[Array], near: list[Array]) -> Array:
-    """Returns how different slots look, `[s, s]`.
-
-    That is the least Mahalanobis distance of their mean pictures, moved a
-    little, by how pictures differ at one slot.
-
-    Args:
-        seen: Of each slot the pictures `[k, pixels]`.
-        near: Of each slot the mean picture, moved, `[m, pixels]`.
-    """
+    """Returns the least Mahalanobis distances of slots' pictures, `[s, s]`."""
     means = np.stack([pictures.mean(axis=0) for pictures in seen])
     every = np.concatenate(seen)
     middle = every.mean(axis=0)
@@ -281,12 +253,8 @@ def _distances(seen: list[Array], near: list[Array]) -> Array:
 def discriminants(features: Array, groups: Array) -> tuple[Array, Array]:
     """Returns Fisher's linear discriminants of groups, as logits.
 
-    Args:
-        features: Array `[k, channels]`.
-        groups: The group of each, ints `[k]`, each with a member at least.
-
-    Returns:
-        Kernel `[channels, g]` and bias `[g]`.
+    That is kernel `[channels, g]` and bias `[g]`, of features `[k, channels]`
+    and the group of each, ints `[k]`, each with a member at least.
     """
     count = int(groups.max()) + 1
     spread = features.std(axis=0) + 1e-3

@@ -107,10 +107,7 @@ class PresenceLoss(Configured, keras.losses.Loss):
     """
 
     def __init__(
-        self,
-        sparsity: float = 0.02,
-        ambiguity: float = 0.02,
-        **kwargs: Any,
+        self, sparsity: float = 0.02, ambiguity: float = 0.02, **kwargs: Any
     ):
         check_not_negative(sparsity=sparsity, ambiguity=ambiguity)
         super().__init__(**kwargs)

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from tfcaps.ops import Tensor, longest
+from tfcaps.ops import Tensor, check_that, longest
 from tfcaps.parts.constellation_caps import ConstellationCaps, select
 from tfcaps.parts.part_caps import PartCaps
 
@@ -96,10 +96,7 @@ class MapCaps(ConstellationCaps):
 
     def __init__(self, num_capsules: int, orphan: float = 0.7, **kwargs: Any):
         super().__init__(num_capsules, **kwargs)
-        if not orphan > 0:
-            raise ValueError(
-                f"`orphan` must be above 0 nats. Received: orphan={orphan}."
-            )
+        check_that(orphan > 0, "be above 0 nats", orphan=orphan)
         self.orphan = float(orphan)
 
     def build(self, input_shape: Any) -> None:

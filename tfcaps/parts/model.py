@@ -196,9 +196,7 @@ class ConstellationModel(keras.Model):
                     raise ValueError(
                         f"The layer {layer.name!r} of {self.name!r} must be "
                         f"called with `return_{name}=True`, so that the network"
-                        " can be trained. Received: a call without it, as in "
-                        "files of version 0.3. Build the network anew and set "
-                        "its weights."
+                        " can be trained. Received: a call without it."
                     )
                 outputs[name] = made[layer].outputs[2]
             if self.decoder is not None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tfcaps.layers.feature_map import FeatureMapLayer
 from tfcaps.layers.units import LayerUnits, channels_read
-from tfcaps.ops import Tensor, check_positive
+from tfcaps.ops import Tensor, check_positive, check_that
 
 # Bias of a type that another one has taken in: it is never present again.
 SPARE_BIAS = -1e4
@@ -73,11 +73,6 @@ class PartCaps(FeatureMapLayer):
           capsules with a presence and a pose)
     """
 
-    gone = {
-        **FeatureMapLayer.gone,
-        **{"power": _POWER, "per_type": False, "exclusive": True},
-    }
-
     def __init__(
         self,
         num_types: int,
@@ -87,14 +82,8 @@ class PartCaps(FeatureMapLayer):
         **kwargs: Any,
     ):
         check_positive(num_types=num_types, window=window)
-        if window % 2 == 0:
-            raise ValueError(
-                f"`window` must be odd. Received: window={window}."
-            )
-        if stride <= 0:
-            raise ValueError(
-                f"`stride` must be above 0. Received: stride={stride}."
-            )
+        check_that(window % 2, "be odd", window=window)
+        check_that(stride > 0, "be above 0", stride=stride)
         super().__init__(**kwargs)
         self.num_types = num_types
         self.window = window
@@ -201,17 +190,6 @@ class PartCaps(FeatureMapLayer):
         grid = np.stack(np.meshgrid(down, right, indexing="ij"), axis=-1)
         places = grid[:, :, None] + ops.stack(moved, axis=-1)
         return ops.repeat(places, self.num_types, axis=3)
-
-    def compute_output_spec(
-        self,
-        inputs: Any,
-        return_presence: bool = False,
-        training: bool | None = None,
-    ) -> Any:
-        types, grid = self.num_types, tuple(inputs.shape[:3])
-        shapes = ((*grid, types, 2), (*grid, types), (*grid, types + 1))
-        specs = [keras.KerasTensor(shape, dtype="float32") for shape in shapes]
-        return tuple(specs if return_presence else specs[:2])
 
     @property
     def receptive_windows(self) -> list[Any]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfcaps.finite import check_images
-from tfcaps.labels import indices_of, numbers_of
+from tfcaps.labels import check_one_each, indices_of, numbers_of
 
 Array = NDArray[Any]
 # Gives images `[n, h, w, c]` and class indices `[n]`, drawn anew for each
@@ -38,13 +38,8 @@ def of_data(
 ) -> tuple[Any, Sample]:
     """Returns what `fit` is to train on, and what draws from it.
 
-    Args:
-        x: Arrays, a data set of batches, or a generator of them, which is
-            watched while it is trained on.
-        y: Labels, for arrays.
-        split: Share of the last arrays that `fit` does not train on.
-        sizes: Rows, columns and channels of an image, and the number of
-            classes.
+    A generator is watched while it is trained on; the last of arrays, a share
+    `split`, are left out. Sizes are those of an image, and how many classes.
     """
     if y is not None:
         images, labels = _arrays(x, y, sizes)
@@ -99,10 +94,7 @@ def _leaf(batch: Any) -> Any:
 
 
 def _arrays(x: Any, y: Any, sizes: Any) -> tuple[Array, Array]:
-    """Returns images, and class indices of indices or of rows of classes.
-
-    Sizes are those of an image, and the number of classes.
-    """
+    """Returns images, and class indices of indices or of rows of classes."""
     *shape, classes = sizes
     images = _images(keras.ops.convert_to_numpy(_leaf(x)), tuple(shape))
     labels = y.get("evidence", _leaf(y)) if isinstance(y, dict) else _leaf(y)
@@ -114,11 +106,7 @@ def _arrays(x: Any, y: Any, sizes: Any) -> tuple[Array, Array]:
         none = labels.max(axis=1) <= 0
         labels = np.where(none, -1, labels.argmax(axis=1))
     labels = indices_of(labels.reshape(-1))
-    if len(images) != len(labels):
-        raise ValueError(
-            "There must be one label for each image. Received: "
-            f"{len(images)} images and {len(labels)} labels."
-        )
+    check_one_each(len(images), len(labels))
     if labels.max(initial=0) >= classes:
         raise ValueError(
             f"Labels must be class indices below {classes}, the number of "

@@ -140,9 +140,8 @@ def slots_of(shares: Array, t: int, least: float, apart: float) -> Slots:
 class Split(NamedTuple):
     """A difference between two kinds of parts that one type stands for.
 
-    The logit of the second kind against the first is `features @ kernel +
-    bias`. How clear the difference is, from 0 to 1, is the share of what
-    differs between slots that is between the kinds, times the share of
+    `features @ kernel + bias` is the logit of the second kind. Clarity is the
+    share of what differs between slots that is between the kinds, times that of
     occurrences that are told apart by what was learnt on others.
     """
 
@@ -160,15 +159,9 @@ def two_kinds(
     Slots are parted in two by what is seen at them on average (2-means), where
     what differs between images of one slot does not count. A part of a single
     kind differs from slot to slot by its neighbours alone. There is no split if
-    slots or occurrences of a kind are too few.
-
-    Args:
-        found: Where it was found.
-        t: Int. The type.
-        slots: Its slots.
-        pictures: Function from image, row and column of cells, `[k, 3]`, to
-            what is seen there, `[k, pixels]`.
-        features: The feature map `[n, h, w, channels]` types are made of.
+    slots or occurrences of a kind are too few. `pictures` is a function from
+    image, row and column of cells, `[k, 3]`, to what is seen, `[k, pixels]`;
+    features are the map `[n, h, w, channels]` that types are made of.
     """
     where, of_slot = _occurrences(found, t, slots)
     known, of_slot = np.unique(of_slot, return_inverse=True)

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from tfcaps.configs import Configured
-from tfcaps.ops import Tensor, check_positive
+from tfcaps.ops import Tensor, check_positive, check_that
 
 # Where templates fade to less, nothing can be said of what they were.
 _LEAST_FADING = 0.1
@@ -62,8 +62,7 @@ class TemplateDecoder(Configured, keras.layers.Layer):
         **kwargs: Any,
     ):
         check_positive(size=size, **dict(zip("hwc", image_shape, strict=True)))
-        if size % 2 == 0:
-            raise ValueError(f"`size` must be odd. Received: size={size}.")
+        check_that(size % 2, "be odd", size=size)
         kwargs.setdefault("autocast", False)
         super().__init__(**kwargs)
         self.image_shape = tuple(int(side) for side in image_shape)

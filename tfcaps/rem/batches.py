@@ -97,10 +97,12 @@ def predict(model: keras.Model, inputs: Any) -> Any:
 
     It runs as many samples at once as there is room for.
     """
-    count = len(keras.tree.flatten(inputs)[0])
-    step = max(1, _AT_ONCE // max(1, _numbers(model)))
+    count = max(1, len(keras.tree.flatten(inputs)[0]))
+    most = max(1, _AT_ONCE // max(1, _numbers(model)))
+    # Parts are about as large, since smaller ones are filled up.
+    step = math.ceil(count / math.ceil(count / most))
     parts = []
-    for start in range(0, max(count, 1), step):
+    for start in range(0, count, step):
         some = operator.itemgetter(slice(start, start + step))
         parts.append(_predicted(model, keras.tree.map_structure(some, inputs)))
     arrays = keras.tree.map_structure(
@@ -125,8 +127,7 @@ def _predicted(model: keras.Model, inputs: Any) -> Any:
     model.largest_batch = count + missing
     if missing:
         inputs = keras.tree.map_structure(
-            lambda x: np.concatenate([x, np.repeat(x[-1:], missing, 0)]),
-            inputs,
+            lambda x: np.concatenate([x, np.repeat(x[-1:], missing, 0)]), inputs
         )
     outputs = model.predict_on_batch(inputs)
     return keras.tree.map_structure(lambda x: x[:count], outputs)
@@ -174,10 +175,7 @@ def _check_count(labels: Any, images: int) -> None:
 
 
 def _as_arrays(values: Any, count: int | None = None) -> Any:
-    """Returns an array, or a dict or list of arrays.
-
-    A list is one of arrays unless it has a row for each of `count` images.
-    """
+    """Returns an array, or a dict or list of those, unless of `count` rows."""
     if values is None:
         return None
     if isinstance(values, dict):

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.graphs import classifier, last_routed_layer
+from tfcaps.labels import check_one_each
 from tfcaps.rem.evaluation.faithfulness import tree_lengths
 from tfcaps.rem.maps import blueprints, part_pictures
 from tfcaps.rem.parse.receptive_fields import ReceptiveFields, receptive_fields
@@ -161,11 +162,8 @@ def explain(
     if trees is None:
         trees = trees_of(model, images, couplings=False)
     images = trees.match(images)
-    if labels is not None and len(labels) != len(images):
-        raise ValueError(
-            "There must be one label for each image. Received: "
-            f"{len(images)} images and {len(labels)} labels."
-        )
+    if labels is not None:
+        check_one_each(len(images), len(labels))
     shifts, fields = blueprints(model), receptive_fields(model)
     names: Any = {"class_names": class_names, "type_names": type_names}
     records = tree_records(

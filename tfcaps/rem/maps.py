@@ -10,6 +10,7 @@ from tfcaps.ops import (
     Tensor,
     as_float32,
     check_positive,
+    check_that,
     longest,
     towards_class,
 )
@@ -56,7 +57,7 @@ def explanation(model: keras.Model) -> keras.Model:
 
 
 class Saliency(keras.layers.Layer):
-    """Draws `saliency_map` inside of a model."""
+    """Draws `saliency_map` in a model, where its weights are no inputs."""
 
     def __init__(self, fields: ReceptiveFields):
         super().__init__(dtype="float32")
@@ -167,8 +168,7 @@ def part_pictures(
     if window is None:
         window = min(images.shape[1:3]) // 6 * 2 + 1
     check_positive(window=window, count=count)
-    if window % 2 == 0:
-        raise ValueError(f"`window` must be odd. Received: window={window}.")
+    check_that(window % 2, "be odd", window=window)
     if not trees.has_places:
         raise ValueError("The children of these trees have no places.")
     half, channels = window // 2, images.shape[-1]

@@ -39,16 +39,11 @@ def route(
     batch is computed alone, from its votes to its parents, and parts side by
     side.
 
-    Args:
-        routing: The routing.
-        votes: Makes the votes of `inputs` and `maps`, without variables.
-        inputs: Child poses, or votes. Their first axis is the batch.
-        maps: What the votes of all samples share.
-        weights: All that the routing takes besides the votes, by name. Of these
-            the `activations` are of each sample.
-        num_votes: Int. How many numbers the votes of one sample are.
-        return_couplings: Bool. Whether the couplings are wanted. If not, they
-            carry no gradient, which spares XLA the way back through them.
+    Votes, of which one sample has `num_votes`, are made of `inputs`, poses or
+    votes, and of `maps`, which all samples share, without variables. Of the
+    `weights`, all that the routing takes besides, `activations` are of each
+    sample. Couplings that are not wanted carry no gradient, which spares XLA
+    the way back through them.
     """
     form, through_loop = votes(inputs, *maps), routing.differentiates_loop
     if not compiles(num_votes):
@@ -147,12 +142,7 @@ def stay_factored(routing: Routing, blocks: list[Block], votes: int) -> bool:
     times as fast. For others factored votes save memory, and half of a training
     step, unless a child has more components than its votes, or as many and
     gradients go through a loop. A single image is served faster with its votes
-    in memory.
-
-    Args:
-        routing: The routing, which may need the votes themselves.
-        blocks: The children and their maps.
-        votes: Int. How many numbers the votes of one sample are.
+    in memory, of which there are so many numbers.
     """
     if not routing.vote_free:
         return False
@@ -176,13 +166,10 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 def with_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns the function, compiled by XLA as its gradient is.
 
-    Nothing is kept in between but what the function says. That of TensorFlow's
-    own gradient XLA would copy, votes once for each use; and it needs the whole
-    of a loop to compute the gradient.
-
-    Args:
-        function: From tensors, no variables, to its outputs, and to a list of
-            tensors. The backward pass gives these as the last argument.
+    Nothing is kept in between but the list of tensors that it returns besides,
+    which the backward pass gives as the last argument. That of TensorFlow's own
+    gradient XLA would copy, votes once for each use; and it needs the whole of
+    a loop to compute the gradient.
     """
     import tensorflow as tf
 

@@ -14,14 +14,11 @@ from tfcaps.routing.votes import Votes
 class Block(NamedTuple):
     """Children that vote by maps of their types, shared by all positions.
 
-    Attributes:
-        poses: Child poses `[b, p, t, k]`.
-        maps: Maps `[t, j, k, d]` from poses to votes. Children that share
-            no maps are types at one position.
+    Children that share no maps are types at one position.
     """
 
-    poses: Tensor
-    maps: Tensor
+    poses: Tensor  # of children, `[b, p, t, k]`
+    maps: Tensor  # from poses to votes, `[t, j, k, d]`
 
 
 class FactoredVotes(Votes):
@@ -35,11 +32,8 @@ class FactoredVotes(Votes):
 
     At most `b * j * t * k` numbers of a block are in memory at a time. Squared
     distances are `|û|^2 - 2 û · v + |v|^2`, whose error is about 1e-7 of the
-    squared lengths.
-
-    Args:
-        blocks: At least one `Block`. The children are theirs in order, in each
-            block the positions, at each position the types.
+    squared lengths. The children are those of the blocks in order, in each the
+    positions, at each position the types.
     """
 
     def __init__(self, blocks: list[Block], factors: Tensor | None = None):

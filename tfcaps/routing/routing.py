@@ -9,13 +9,8 @@ from typing import Any, ClassVar, NamedTuple
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor, is_integer, rounded
+from tfcaps.ops import Tensor, check_that, is_integer, rounded
 from tfcaps.routing.votes import Votes
-
-# Arguments of earlier versions, which saved models have: without effect, and
-# under another name.
-_GONE = ("orphan_mode", "beta_u_initializer", "beta_a_initializer")
-_RENAMED = {"levels_mode": "mode"}
 
 
 class Routed(NamedTuple):
@@ -135,11 +130,8 @@ class Routing(abc.ABC):
         kinds = {**_KINDS, **self.own_kinds}
         for name, value in self.get_config().items():
             if name in kinds and not (name == "levels" and value is None):
-                if not kinds[name].holds(value):
-                    raise ValueError(
-                        f"`{name}` must {kinds[name].must}. Received: "
-                        f"{name}={value!r}."
-                    )
+                kind = kinds[name]
+                check_that(kind.holds(value), kind.must, **{name: value})
                 setattr(self, name, kinds[name].type(value))
 
     def __call__(
@@ -162,10 +154,7 @@ class Routing(abc.ABC):
 
     @abc.abstractmethod
     def route(
-        self,
-        votes: Votes,
-        activations: Tensor | None,
-        bias: Tensor | None,
+        self, votes: Votes, activations: Tensor | None, bias: Tensor | None
     ) -> Routed:
         """Routes votes `[b, i, j, d]` to parents."""
 
@@ -207,8 +196,7 @@ class Routing(abc.ABC):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Routing":
-        known = (item for item in config.items() if item[0] not in _GONE)
-        return cls(**{_RENAMED.get(name, name): value for name, value in known})
+        return cls(**config)
 
     def constant(self, tensor: Tensor) -> Tensor:
         """Returns a constant of the backward pass for `gradient="last"`."""

@@ -8,15 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullLocator, ScalarFormatter
 from numpy.typing import ArrayLike
 
-from tfcaps.viz.drawing import (
-    Drawing,
-    colour,
-    figure,
-    in_lines,
-    in_rows,
-    with_our_look,
-)
-from tfcaps.viz.letters import drawable
+from tfcaps.ops import check_one_of
+from tfcaps.viz import drawing
+from tfcaps.viz.letters import one_line
 
 # Title of the panel and factor for the axis, by the field of a record.
 _PANELS = {
@@ -36,8 +30,8 @@ _AXES = {
 _ENTROPY, _ACCURACY = "#D62728", "#1F77B4"
 
 
-@with_our_look
-def curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
+@drawing.with_our_look
+def curves(records: Iterable[Mapping[str, Any]]) -> drawing.Drawing:
     """Draws what was measured during training, a line for each model.
 
     Args:
@@ -54,7 +48,9 @@ def curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
     fields = [f for f in _PANELS if any(r.get(f) is not None for r in rows)]
     if not fields:
         raise ValueError(f"No record has one of {', '.join(_PANELS)}.")
-    page, panels, tiles = in_rows(len(fields), 9.0, 0.2, 2.4, most=3, grid=True)
+    page, panels, tiles = drawing.in_rows(
+        len(fields), 9.0, 0.2, 2.4, most=3, grid=True
+    )
     names = list(dict.fromkeys(row["model"] for row in rows))
     lines = {}
     for panel, field in zip(panels, fields, strict=True):
@@ -68,10 +64,10 @@ def curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
             if points:
                 (lines[name],) = panel.plot(
                     *zip(*points, strict=True),
-                    color=colour(index),
+                    color=drawing.colour(index),
                     linestyle=("-", "--", ":")[index % 3],
                     marker="." if len(points) < 3 else None,
-                    label=drawable(name),
+                    label=one_line(name),
                 )
         values = np.concatenate([line.get_ydata() for line in panel.lines])
         _limit(panel, values, is_accuracy="accuracy" in field)
@@ -83,10 +79,10 @@ def curves(records: Iterable[Mapping[str, Any]]) -> Drawing:
     return page
 
 
-@with_our_look
+@drawing.with_our_look
 def tradeoff(
     records: Iterable[Mapping[str, Any]], x: str = "sparsity"
-) -> Drawing:
+) -> drawing.Drawing:
     """Draws entropy (red) and quantised accuracy (blue, dashed) in one panel.
 
     Lines join the points in their order on the axis, as they were measured; the
@@ -109,10 +105,7 @@ def tradeoff(
         - "Capsule Networks Do Not Need to Model Everything", figures 7, 8, 10
           and 14
     """
-    if x not in _AXES:
-        raise ValueError(
-            f"`x` must be one of {tuple(_AXES)}. Received: x={x!r}."
-        )
+    check_one_of(_AXES, x=x)
     label, factor, offset = _AXES[x]
     models: dict[str, Any] = {}
     for row in records:
@@ -129,14 +122,16 @@ def tradeoff(
             "'test_accuracy_quantized'."
         )
     width = 4.6 * len(models) + 0.6
-    page, [panels] = figure(width, 3.6, 1, len(models), grid=True, sharey=True)
+    page, [panels] = drawing.figure(
+        width, 3.6, 1, len(models), grid=True, sharey=True
+    )
     pairs = [[panel, panel.twinx()] for panel in panels]
     _, bits, percent = np.concatenate([*models.values()]).T
     for (panel, right), name in zip(pairs, models, strict=True):
         # Points of one x stay in the order in which they came.
         points = sorted(models[name], key=lambda point: point[0])
         places, *values = np.array(points, float).T
-        panel.set_title(in_lines(name))
+        panel.set_title(drawing.in_lines(name))
         for axes, tint, title, style, y in (
             (panel, _ENTROPY, "entropy (bits)", ".-", values[0]),
             (right, _ACCURACY, "accuracy (%)", ".--", values[1]),

@@ -5,23 +5,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tfcaps.rem import CouplingDictionary
-from tfcaps.viz.drawing import (
-    Drawing,
-    class_labels,
-    colour,
-    figure,
-    in_lines,
-    with_our_look,
-)
-from tfcaps.viz.letters import drawable
+from tfcaps.viz import drawing
+from tfcaps.viz.letters import one_line
 
 
-@with_our_look
+@drawing.with_our_look
 def keys_per_class(
     dictionaries: Mapping[str, CouplingDictionary],
     *,
     class_names: Sequence[str] | None = None,
-) -> Drawing:
+) -> drawing.Drawing:
     """Draws the number of distinct keys of each class as bars.
 
     Args:
@@ -35,18 +28,22 @@ def keys_per_class(
     first = next(iter(dictionaries.values()))
     positions = np.arange(first.num_classes)
     width = 0.8 / len(dictionaries)
-    page, [[panel]] = figure(8.0, 3.2)
+    page, [[panel]] = drawing.figure(8.0, 3.2)
     for index, (name, trees) in enumerate(dictionaries.items()):
-        left, label = positions - 0.4 + index * width, drawable(name)
+        left, label = positions - 0.4 + index * width, one_line(name)
         bars = panel.bar(
-            left, trees.num_keys, width, align="edge", color=colour(index)
+            left,
+            trees.num_keys,
+            width,
+            align="edge",
+            color=drawing.colour(index),
         )
         bars.set_label(label)
         panel.bar_label(bars, fontsize=7)
         panel.hlines(trees.num_samples, left, left + width, color="0.6")
     panel.margins(y=0.12)  # for the numbers
-    labels = class_labels(class_names, first.num_classes)
-    shown = [in_lines(name) for name in labels]
+    labels = drawing.class_labels(class_names, first.num_classes)
+    shown = [drawing.in_lines(name) for name in labels]
     turned = 60 if any("\n" in name for name in shown) else 0
     panel.set_xticks(positions, shown, fontsize=9, rotation=turned)
     panel.set_xlabel("predicted class (grey line: its samples)")

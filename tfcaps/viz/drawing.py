@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tfcaps.files import write_atomically
 from tfcaps.labels import names_of
-from tfcaps.viz.letters import FAMILY, drawable
+from tfcaps.viz.letters import FAMILIES, one_line
 
 # Okabe and Ito, 2008; the first two also differ in lightness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
@@ -41,7 +41,7 @@ with_our_look = rc_context(
         "axes.titlesize": 8,
         "axes.labelsize": 9,
         "legend.fontsize": 9,
-        "font.family": [FAMILY],
+        "font.family": FAMILIES,
         "text.parse_math": False,
     }
 )
@@ -185,12 +185,12 @@ def class_labels(
     names: Sequence[str] | None, count: int, **more: str
 ) -> list[str]:
     """Returns names of classes or types as they are drawn, see `names_of`."""
-    return [drawable(label) for label in names_of(names, count, **more)]
+    return [one_line(label) for label in names_of(names, count, **more)]
 
 
 def in_lines(name: str) -> str:
     """Returns a long name as it is drawn, on several lines."""
-    return textwrap.fill(drawable(name, empty=""), _LINE)
+    return textwrap.fill(one_line(name, empty=""), _LINE)
 
 
 def picture(image: Array) -> Array:

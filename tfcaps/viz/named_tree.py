@@ -10,17 +10,8 @@ from numpy.typing import NDArray
 
 from tfcaps.rem import Explanation, Trees
 from tfcaps.rem.evaluation.words import margin_text
-from tfcaps.viz.drawing import (
-    Drawing,
-    add_labels,
-    class_labels,
-    colour,
-    picture,
-    show,
-    with_our_look,
-    without_ticks,
-)
-from tfcaps.viz.letters import drawable
+from tfcaps.viz import drawing
+from tfcaps.viz.letters import one_line
 
 Array = NDArray[Any]
 
@@ -41,10 +32,10 @@ _CROSS: Any = {"marker": "P", "s": 150, "c": "w", "edgecolors": "k"}
 _CROSS |= {"lw": 1.2, "zorder": 5}
 
 
-@with_our_look
+@drawing.with_our_look
 def named_tree(
     explained: Explanation, number: int = 0, name: str = "this image"
-) -> Drawing:
+) -> drawing.Drawing:
     """Draws the parts of an image by which a network told its class.
 
     On the image are the leaves of its tree with the names of their types; lines
@@ -72,8 +63,8 @@ def named_tree(
             "explained.trees[:1].parse_tree()})`."
         )
     lengths, predicted = explained.lengths[number], int(tree.predicted[0])
-    classes = class_labels(explained.class_names, lengths.shape[1])
-    types = class_labels(
+    classes = drawing.class_labels(explained.class_names, lengths.shape[1])
+    types = drawing.class_labels(
         explained.type_names,
         tree.num_types,
         word="type ",
@@ -83,10 +74,10 @@ def named_tree(
     plan = None if plans is None else _known(plans[predicted])
     label = None if explained.labels is None else explained.labels[number]
     shown = _choose(explained, number, types)
-    page = Drawing(figsize=(9.0, 8.9), layout="constrained", dpi=120)
+    page = drawing.Drawing(figsize=(9.0, 8.9), layout="constrained", dpi=120)
     bands: Any = page.subfigures(3, 1, height_ratios=(1.5, 5.2, 2.2))
     above, middle, below = bands
-    title = f"Answer to {drawable(name)}: {classes[predicted]}"
+    title = f"Answer to {one_line(name)}: {classes[predicted]}"
     if label is not None:
         is_right = label == predicted
         title += " (right)" if is_right else f" (WRONG: {classes[label]})"
@@ -147,7 +138,7 @@ class _Shown(NamedTuple):
         return self.names[self.types[child]]
 
     def colours(self, children: Array) -> list[str]:
-        return [colour(int(k)) for k in self.types[children]]
+        return [drawing.colour(int(k)) for k in self.types[children]]
 
 
 def _choose(
@@ -165,7 +156,7 @@ def _choose(
             outside.append(int(k))
             near.append(places[k])
     return _Shown(
-        picture(explained.images[number]),
+        drawing.picture(explained.images[number]),
         explained.aspects[number],
         leaves,
         np.array(outside, int),
@@ -232,7 +223,7 @@ def _draw_image(
     panel: Axes, shown: _Shown, plan: Array | None, name: str
 ) -> None:
     """Draws the image and its tree."""
-    show(panel, shown.image, shown.aspect)
+    drawing.show(panel, shown.image, shown.aspect)
     place = None if plan is None else _class_place(shown, plan)
     end = np.array([shown.image.shape[1] / 2 - 0.5, -0.5])
     end = end if place is None else place
@@ -254,7 +245,7 @@ def _draw_image(
     texts = [shown.name(k) for k in inside]
     texts += [f"{shown.name(k)},\n{_NOT}" for k in outside]
     edges = [*tints[:_NAMED], *[_GREY] * len(outside)]
-    add_labels(panel, at[[*inside, *outside]], texts, edges, end)
+    drawing.add_labels(panel, at[[*inside, *outside]], texts, edges, end)
     told = "filled: in the tree"
     told += "; hollow: active, not in it" * (len(outside) > 0)
     told += "; cross: where the whole is" * (place is not None)
@@ -286,13 +277,15 @@ def _draw_blueprint(
     reach = np.abs(at).max(axis=0, initial=4.0) + (5.0, 4.5)
     right, down = size * np.max(reach / size)
     panel.set(xlim=(-right, right), ylim=(down, -down))
-    without_ticks(panel)
-    tints = [colour(int(k)) for k in known]
+    drawing.without_ticks(panel)
+    tints = [drawing.colour(int(k)) for k in known]
     for (x, y), tint in zip(at, tints, strict=True):
         panel.plot([0, x], [0, y], color=tint, lw=1.6, zorder=1)
         panel.scatter(x, y, s=95, color=tint, zorder=3)
     panel.scatter(0, 0, **_CROSS)
-    add_labels(panel, at, [types[int(k)] for k in known], tints, np.zeros(2))
+    drawing.add_labels(
+        panel, at, [types[int(k)] for k in known], tints, np.zeros(2)
+    )
 
 
 def _draw_parts(page: Any, parts: Array, shown: _Shown, number: int) -> None:
@@ -309,8 +302,10 @@ def _draw_parts(page: Any, parts: Array, shown: _Shown, number: int) -> None:
     panels = page.subplots(rows, columns, squeeze=False).ravel()
     for panel, k in zip(panels, some, strict=False):
         windows = (parts[k] - low) / ((high - low) or 1.0)
-        show(panel, picture(_mosaic(np.nan_to_num(windows, nan=_BEYOND))))
-        panel.spines[:].set(color=colour(int(k)), linewidth=3)
+        drawing.show(
+            panel, drawing.picture(_mosaic(np.nan_to_num(windows, nan=_BEYOND)))
+        )
+        panel.spines[:].set(color=drawing.colour(int(k)), linewidth=3)
         panel.set_xlabel(_short(shown.names[k], 12), fontsize=10)
     for panel in panels[len(some) :]:
         panel.remove()
@@ -334,10 +329,7 @@ def _draw_lengths(
     classes: Sequence[str],
     predicted: int,
 ) -> list[Any]:
-    """Draws what the network says with and without the tree.
-
-    Returns the heading, and what belongs together.
-    """
+    """Draws what it says with and without the tree; returns the tiles."""
     title = "Is that why? The longest classes when the network gets"
     head = page.suptitle(title, x=0.02, ha="left", **_HEAD)
     nothing = shown.leaves[:0]
@@ -350,7 +342,7 @@ def _draw_lengths(
     panels = page.subplots(1, 6, width_ratios=(1.1, 1.6) * 3).reshape(3, 2)
     size = 16 if len(shown.leaves) <= _NAMED else 5
     for n, (small, bars) in enumerate(panels):
-        show(small, shown.image, shown.aspect)
+        drawing.show(small, shown.image, shown.aspect)
         small.images[0].set_alpha(0.35)
         small.set_title(titles[n], fontsize=9, loc="left")
         _draw_points(small, some[n], size)

@@ -9,14 +9,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 
 from tfcaps.rem import ParseTree
-from tfcaps.viz.drawing import (
-    Drawing,
-    class_labels,
-    draw_lines,
-    in_lines,
-    in_rows,
-    with_our_look,
-)
+from tfcaps.viz import drawing
 
 # Capsules in a layer up to which those that are not reached are drawn too.
 _MANY = 64
@@ -26,12 +19,12 @@ _COLUMNS = 5
 _LOOK: Any = {"cmap": "YlOrRd", "norm": Normalize(0.0, 1.0)}
 
 
-@with_our_look
+@drawing.with_our_look
 def parse_tree(
     trees: ParseTree | Mapping[str, ParseTree],
     *,
     class_names: Sequence[str] | None = None,
-) -> Drawing:
+) -> drawing.Drawing:
     """Draws parse trees, the classes above and the first capsules below.
 
     A node's colour is its activation, a line's width and opacity the coupling.
@@ -49,11 +42,17 @@ def parse_tree(
         trees = {"": trees}
     layers = max(len(tree.activations) for tree in trees.values())
     high = 0.6 + (0.6 if len(trees) > 2 else 1.0) * max(layers - 1, 2)
-    page, panels, rows = in_rows(len(trees), 10.0, 0.3, high, most=_COLUMNS)
+    page, panels, rows = drawing.in_rows(
+        len(trees), 10.0, 0.3, high, most=_COLUMNS
+    )
     for panel, (title, tree) in zip(panels, trees.items(), strict=True):
-        _draw(panel, tree, class_labels(class_names, len(tree.activations[-1])))
+        _draw(
+            panel,
+            tree,
+            drawing.class_labels(class_names, len(tree.activations[-1])),
+        )
         # Below, as names of classes stand above.
-        panel.set_title(in_lines(title), y=0.0, pad=0, va="top")
+        panel.set_title(drawing.in_lines(title), y=0.0, pad=0, va="top")
     bar = page.colorbar(
         ScalarMappable(**_LOOK),
         ax=page.axes,
@@ -77,7 +76,7 @@ def _draw(panel: Axes, tree: ParseTree, labels: Sequence[str]) -> None:
         order = np.argsort(links[child, parent], kind="stable")
         child, parent = child[order], parent[order]
         ink = min(1.0, _FULL_INK / max(len(order), 1))
-        draw_lines(
+        drawing.draw_lines(
             panel,
             [(x, layer) for x in places[layer][child]],
             [(x, layer + 1) for x in places[layer + 1][parent]],
@@ -100,7 +99,7 @@ def _draw(panel: Axes, tree: ParseTree, labels: Sequence[str]) -> None:
     straight = len(tree.roots) == 1
     for j in tree.roots if len(tree.roots) <= _MANY else ():
         panel.annotate(
-            in_lines(labels[j]),
+            drawing.in_lines(labels[j]),
             (places[top][j], top),
             xytext=(0, 8),
             textcoords="offset points",

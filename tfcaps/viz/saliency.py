@@ -6,28 +6,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfcaps.labels import chosen_classes
-from tfcaps.viz.drawing import (
-    Drawing,
-    class_labels,
-    figure,
-    in_lines,
-    picture,
-    show,
-    with_our_look,
-)
+from tfcaps.labels import check_one_each, class_of_each
+from tfcaps.viz import drawing
 
 Array = NDArray[Any]
 
 
-@with_our_look
+@drawing.with_our_look
 def saliency(
     images: Array,
     explanations: Mapping[str, Mapping[str, Any]],
     *,
     labels: ArrayLike | None = None,
     class_names: Sequence[str] | None = None,
-) -> Drawing:
+) -> drawing.Drawing:
     """Draws saliency maps over images, a row for each model.
 
     Each map is stretched to [0, 1] by itself, so that colours show where in an
@@ -65,26 +57,22 @@ def saliency(
                 "class capsules must have more than one position; with one, as "
                 "in Efficient-CapsNet, the map would be the same everywhere."
             )
-        if len(shown["saliency"]) != len(images):
-            raise ValueError(
-                "There must be a map for each image. Received: "
-                f"{len(images)} images and {len(shown['saliency'])} maps of "
-                f"{name!r}."
-            )
+        check_one_each(len(images), len(shown["saliency"]), "map")
     number = np.shape(shown["lengths"])[-1]
     above = {name: shown["classes"] for name, shown in explanations.items()}
     if labels is not None:
-        above["image"] = chosen_classes(labels, len(images), number)
-    names = class_labels(class_names, number)
-    pictures = [picture(image) for image in images]
+        above["image"] = class_of_each(labels, number)
+        check_one_each(len(images), len(above["image"]))
+    names = drawing.class_labels(class_names, number)
+    pictures = [drawing.picture(image) for image in images]
     height, width = pictures[0].shape[:2]
     wide = 1.15 * len(images) * max(width / height, 1) + 0.8
     rows = ["image", *explanations]
-    page, panels = figure(wide, 1.4 * len(rows), len(rows), len(images))
+    page, panels = drawing.figure(wide, 1.4 * len(rows), len(rows), len(images))
     for row, title in zip(panels, rows, strict=True):
-        row[0].set_ylabel(in_lines(title))
+        row[0].set_ylabel(drawing.in_lines(title))
         for k, (panel, image) in enumerate(zip(row, pictures, strict=True)):
-            show(panel, image)
+            drawing.show(panel, image)
             if title in explanations:
                 over = _stretched(
                     np.asarray(explanations[title]["saliency"][k])
@@ -93,7 +81,7 @@ def saliency(
                 over = np.tile(over, (1, width // over.shape[1]))
                 panel.imshow(over, vmin=0, vmax=1, cmap="viridis", alpha=0.5)
             if title in above:
-                panel.set_title(in_lines(names[int(above[title][k])]))
+                panel.set_title(drawing.in_lines(names[int(above[title][k])]))
     return page
 
 

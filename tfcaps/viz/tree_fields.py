@@ -11,18 +11,8 @@ from numpy.typing import NDArray
 
 from tfcaps.ops import check_positive
 from tfcaps.rem import Explanation, ReceptiveFields
-from tfcaps.viz.drawing import (
-    Drawing,
-    class_labels,
-    colour,
-    draw_lines,
-    figure,
-    in_lines,
-    picture,
-    show,
-    with_our_look,
-)
-from tfcaps.viz.letters import drawable
+from tfcaps.viz import drawing
+from tfcaps.viz.letters import one_line
 
 Array = NDArray[Any]
 
@@ -33,13 +23,13 @@ _GAP, _CLASS = 0.22, 1.7
 _FEWEST, _LETTERS = 4, 15
 
 
-@with_our_look
+@drawing.with_our_look
 def tree_fields(
     explained: Explanation,
     titles: Sequence[str] | None = None,
     *,
     most: int = 8,
-) -> Drawing:
+) -> drawing.Drawing:
     """Draws each image beside its tree, with what the tree's children see.
 
     The image has an outline around the field of each child of the tree; its
@@ -74,15 +64,15 @@ def tree_fields(
             f"{len(trees)} images, {len(titles)} titles."
         )
     check_positive(most=most)
-    names = class_labels(explained.class_names, trees.lengths.shape[1])
+    names = drawing.class_labels(explained.class_names, trees.lengths.shape[1])
     kind = "child " if fields.grid[:2] == (1, 1) else "type "
-    types = class_labels(
+    types = drawing.class_labels(
         explained.type_names, trees.num_types, word=kind, argument="type_names"
     )
     # No wider than the largest tree, and than what is written below it.
     most = min(most, max(_FEWEST, int(trees.leaves.max(initial=0)) + 1))
     wide, sides = most * _LETTERS, [_IMAGE, most * _SLOT]
-    page, panels = figure(
+    page, panels = drawing.figure(
         sum(sides) + 0.4,
         2.35 * len(trees) + 0.1,
         len(trees),
@@ -94,19 +84,22 @@ def tree_fields(
         children = trees.strongest(k)
         couplings = trees.towards[k, children].astype(np.float64)
         tints = [
-            colour(int(child % cells.grid[2]) if cells.is_local else 0)
+            drawing.colour(int(child % cells.grid[2]) if cells.is_local else 0)
             for child in children
         ]
-        called = [drawable(types[t], _LETTERS) for t in trees.types[children]]
+        called = [one_line(types[t], _LETTERS) for t in trees.types[children]]
         tree = _Tree(children, couplings, called, tints, cells)
-        image, aspect = picture(explained.images[k]), explained.aspects[k]
-        show(left, image, aspect)
+        image, aspect = (
+            drawing.picture(explained.images[k]),
+            explained.aspects[k],
+        )
+        drawing.show(left, image, aspect)
         label = None if explained.labels is None else explained.labels[k]
         if label is not None:
-            left.set_title(in_lines(names[label]))
+            left.set_title(drawing.in_lines(names[label]))
         if cells.is_local:
             _draw_outlines(left, image, tree, most)
-        title = textwrap.wrap(drawable(titles[k], 4 * wide, empty=""), wide)
+        title = textwrap.wrap(one_line(titles[k], 4 * wide, empty=""), wide)
         right.set_title("\n".join(title[:3]), loc="left")
         _draw_tree(right, image, tree, names[trees.predicted[k]], most, aspect)
         text = textwrap.fill(_sentence(len(children), fields), wide)
@@ -165,12 +158,7 @@ def _draw_tag(panel: Axes, x: float, y: float, text: str, tint: str) -> None:
 
 
 def _draw_tree(
-    panel: Axes,
-    image: Array,
-    tree: _Tree,
-    name: str,
-    most: int,
-    aspect: float,
+    panel: Axes, image: Array, tree: _Tree, name: str, most: int, aspect: float
 ) -> None:
     shown = min(most, len(tree.children))
     middle = ((shown or most) * (1 + _GAP) - _GAP) / 2
@@ -184,7 +172,7 @@ def _draw_tree(
     end = 1.0 if is_local else 0.5
     tips = np.array([(start + 0.5, end) for start in starts]).reshape(-1, 2)
     root = np.broadcast_to([middle, _CLASS], tips.shape)
-    draw_lines(panel, tips, root, couplings, hue="0.25")
+    drawing.draw_lines(panel, tips, root, couplings, hue="0.25")
     frame = {"boxstyle": "round", "fc": "w", "ec": "0.3", "lw": 0.8}
     style: Any = {"ha": "center", "va": "center", "zorder": 3, "bbox": frame}
     panel.text(middle, _CLASS, name, fontsize=9, weight="bold", **style)

@@ -18,7 +18,7 @@ from tests.networks import (
 from tests.tolerance import SUMS
 from tfcaps import rem
 from tfcaps.ops import quantize
-from tfcaps.rem.evaluation.evaluate import t_score
+from tfcaps.rem.evaluation.evaluate import t_scores_of_children
 
 
 @pytest.fixture
@@ -33,16 +33,16 @@ def images(rng):
 
 def test_t_score_is_that_of_the_reference():
     golden = load("09_rem_dictionary")
-    score = np.mean(t_score(golden["couplings"]))
+    score = np.mean(t_scores_of_children(golden["couplings"]))
     assert score == pytest.approx(float(golden["t_score"]), abs=1e-5)
 
 
 def test_t_score_limits():
     uniform = np.full((2, 5, 4), 0.25, "float32")
-    np.testing.assert_allclose(t_score(uniform), 0.0, atol=SUMS)
+    np.testing.assert_allclose(t_scores_of_children(uniform), 0.0, atol=SUMS)
     tree = np.eye(4, dtype="float32")[np.newaxis]
-    np.testing.assert_allclose(t_score(tree), 1.0, atol=SUMS)
-    np.testing.assert_allclose(t_score(np.ones((2, 3, 1))), 1.0)
+    np.testing.assert_allclose(t_scores_of_children(tree), 1.0, atol=SUMS)
+    np.testing.assert_allclose(t_scores_of_children(np.ones((2, 3, 1))), 1.0)
 
 
 def test_capsule_outputs_of_a_sequential_model_that_ends_in_poses(images):
@@ -73,7 +73,7 @@ def test_evaluate_equals_a_computation_by_hand(model, images):
     uniform = int(quantize(0.25, 6))
     assert report.nonuniform_share == np.mean(keys != uniform) > 0
     assert report.t_score == pytest.approx(
-        float(np.mean(t_score(plain["couplings"]))), abs=SUMS
+        float(np.mean(t_scores_of_children(plain["couplings"]))), abs=SUMS
     )
     assert report.total_parameters == model.count_params()
     assert report.dictionary.summary() == trees.summary()

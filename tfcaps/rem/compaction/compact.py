@@ -2,15 +2,8 @@
 
 import keras
 
+from tfcaps import graphs
 from tfcaps.finite import check_weights
-from tfcaps.graphs import (
-    check_unquantized,
-    clone_with_call,
-    functional,
-    keep_pruned,
-    of_same_kind,
-    without_couplings,
-)
 from tfcaps.rem.compaction.units import Units
 
 
@@ -55,22 +48,22 @@ def compact(model: keras.Model) -> keras.Model:
     >>> compact(model).get_layer("conv").filters
     3
     """
-    check_unquantized(model)
-    keep_pruned(model)
+    graphs.check_unquantized(model)
+    graphs.keep_pruned(model)
     check_weights(model.weights)
-    given = without_couplings(model)
-    model = functional(given)
+    given = graphs.without_couplings(model)
+    model = graphs.functional(given)
     units = Units(model)
     values = units.constants()
     keep = units.needed(values)[units.groups]
     rebuilt = {
         id(call.layer): call.rebuilt(keep, values) for call in units.calls
     }
-    copy = clone_with_call(
+    copy = graphs.clone_with_call(
         model,
         lambda layer, *args, **kwargs: rebuilt[id(layer)][0](*args, **kwargs),
     )
     for layer, weights in rebuilt.values():
         if weights:
             layer.set_weights(weights)
-    return of_same_kind(given, copy.input, copy.output)
+    return graphs.of_same_kind(given, copy.input, copy.output)

@@ -187,10 +187,7 @@ class Units:
 
 
 def _are_all(units: LayerUnits, outputs: Sequence[Any]) -> bool:
-    """Tells whether outputs are those of the units, and lengths of the first.
-
-    Of couplings, for example, all have a place.
-    """
+    """Tells whether outputs are those of units, and lengths of the first."""
     count, shape = units.outputs or len(outputs), outputs[0].shape[:-1]
     others = outputs[count:]
     return len(outputs) >= count and all(x.shape == shape for x in others)

@@ -10,15 +10,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from tfcaps import graphs
 from tfcaps.finite import check_weights
-from tfcaps.graphs import (
-    check_called_once,
-    check_unquantized,
-    classifier,
-    keep_pruned,
-    routed_layers,
-    routing_of,
-)
 from tfcaps.labels import class_of_each
 from tfcaps.ops import Tensor, check_mode, quantize
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
@@ -73,7 +66,7 @@ class Report(Result):
         strong_share: Share of the children that are in a sample's tree, with
             couplings as they are.
         whole_share: Share of samples whose tree has every child.
-        t_score: Mean T-score of the unquantised couplings, see `t_score`.
+        t_score: Mean of `t_scores_of_children` of the unquantised couplings.
         zero_layers: Names of layers whose couplings all were rounded to 0.
         sparsity, sparsity_paper: `tfcaps.rem.sparsity` of two scopes.
         nonzero_parameters, total_parameters: Numbers of parameters.
@@ -318,11 +311,11 @@ class Evaluator:
         mode: str = "midtread",
         curve: Sequence[Levels] = (),
     ):
-        routed_layers(model)  # their absence is the clearer error
-        check_unquantized(model)
-        self.model = classifier(model)
-        layers = routed_layers(self.model)
-        check_called_once(self.model, layers[-1])
+        graphs.routed_layers(model)  # their absence is the clearer error
+        graphs.check_unquantized(model)
+        self.model = graphs.classifier(model)
+        layers = graphs.routed_layers(self.model)
+        graphs.check_called_once(self.model, layers[-1])
         self.mode = check_mode(mode)
         names = layer_levels(layers, levels, most=256)  # keys are bytes
         # What no rounding changes is computed once.
@@ -349,7 +342,7 @@ class Evaluator:
         self, dataset: Any, *, batch_size: int = 256, verbose: int = 0
     ) -> Report:
         """Measures the model on a data set, see `evaluate`."""
-        keep_pruned(self.model)
+        graphs.keep_pruned(self.model)
         check_weights(self.model.weights)
         for copy in self._rounding:
             copy.set_weights(self._above.get_weights())
@@ -421,7 +414,9 @@ class Evaluator:
             offset_entropy_bits=by_offset,
             slot_entropy_bits=by_slot,
             grid=self.grid,
-            tree_threshold=routing_of(self._last).tree_threshold(classes),
+            tree_threshold=graphs.routing_of(self._last).tree_threshold(
+                classes
+            ),
             by_levels=rows or None,
             **costs(self.model),
         )
@@ -465,30 +460,18 @@ def costs(model: keras.Model) -> dict[str, Any]:
     }
 
 
-def t_score(couplings: Tensor) -> Tensor:
-    """Measures how tree-like each sample's couplings are.
+def t_scores_of_children(couplings: Tensor) -> Tensor:
+    """Returns how tree-like couplings `[b, i, j]` of children are, `[b, i]`.
 
-    `T = mean_i [1 - H(c_i) / ln J]` with the entropy `H` over parents in nats:
-    0 if every child is coupled equally to all parents, 1 if each child has one
-    parent, as in a tree.
-
-    Args:
-        couplings: Unquantised couplings `[b, i, j]`.
-
-    Returns:
-        T-scores `[b]`, float32, in [0, 1] where the couplings of a child sum to
-        1. (Those of `RegularizedRouting` do not, nor with `leaky=True`.) With a
-        single parent there is nothing to choose, and the score is 1.
+    `T_i = 1 - H(c_i) / ln J` with the entropy `H` over parents in nats: 0 for
+    equal couplings with all parents, 1 for one parent, as in a tree, also if
+    there is no other. It is in [0, 1] where couplings sum to 1, which those of
+    `RegularizedRouting`, and with `leaky=True`, do not.
 
     References:
         - Peer, Stabinger, Rodriguez-Sanchez, 2018,
           https://arxiv.org/abs/1812.09707
     """
-    return ops.mean(t_scores_of_children(couplings), axis=-1)
-
-
-def t_scores_of_children(couplings: Tensor) -> Tensor:
-    """Returns `1 - H(c_i) / ln J` of each child, `[b, i]`, see `t_score`."""
     parents = couplings.shape[-1]
     if parents == 1:
         return ops.ones_like(couplings[..., 0])

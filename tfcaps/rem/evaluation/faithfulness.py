@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
@@ -17,9 +18,10 @@ from tfcaps.rem.evaluation.saliency_checks import (
 )
 from tfcaps.rem.evaluation.silencing import (
     Silencer,
+    first,
     images_and_trees,
+    in_batches,
     of_class,
-    parts_of,
 )
 from tfcaps.rem.parse.trees import Trees
 from tfcaps.rem.parse.trees import trees as trees_of
@@ -28,10 +30,9 @@ from tfcaps.rem.results import Result
 Array = NDArray[Any]
 Shares = dict[str, float]
 
-# Images for which random and active children are silenced, and shifted images.
-_CONTROLS, SHIFTED = 400, 256
-# Images whose saliency maps are compared.
-_MAPS = 100
+# Images for which random and active children are silenced; that are shifted;
+# whose saliency maps are compared; and whose pixels are replaced.
+_CONTROLS, _SHIFTED, _MAPS, _PIXELS = 400, 256, 100, 100
 # Activations that differ less are the same but for rounding.
 _DECIMALS = 6
 # The same for the variance of couplings: that of those which differ by 1e-7.
@@ -198,9 +199,9 @@ def faithfulness(
     several longest classes, as of a silent network, the first is the answer.
 
     The four shifts, whose border pixels are repeated, are those of at most 256
-    images; random and active children are silenced in at most 400. The images
-    and the inputs of the routed layers stay in memory. All that is random is
-    drawn the same in each call.
+    images; random and active children are silenced in at most 400. The inputs
+    of the last routed layer stay in memory, and without `trees` the images. All
+    that is random is drawn the same in each call.
 
     Args:
         model: As in `trees`.
@@ -226,15 +227,23 @@ def faithfulness(
     check_positive(samples=samples, draws=draws)
     silencer = Silencer(model)
     network = silencer.model
-    images, trees = images_and_trees(
-        network, dataset, trees, samples, batch_size
+    if trees is None:
+        dataset, trees = images_and_trees(
+            network, dataset, None, samples, batch_size
+        )
+    trees = trees[:samples]
+    every, some, few, shown = (
+        _evenly(len(trees), most)
+        for most in (samples, _CONTROLS, _SHIFTED, _MAPS)
     )
+    asked = every[: _PIXELS if pixels else 0]
+    images = _Kept(np.concatenate([few, shown, asked]))
+    batches = first(network, dataset, samples, batch_size)
+    trees.match(range(silencer.take(map(images.of, batches))))
     inside = trees.in_tree
     before = of_class(trees.lengths, trees.predicted)
-    every, some = np.arange(len(images)), _evenly(len(images), _CONTROLS)
     drawn = np.repeat(some, draws)
     random, other, longest = _other_children(trees, some, draws)
-    silencer.take(images, batch_size)
     total = 4 * len(every) + (6 * draws + 2) * len(some)
     bar = keras.utils.Progbar(total, verbose=verbose, unit_name="routing")
     shares: dict[str, Shares] = collections.defaultdict(dict)
@@ -260,14 +269,12 @@ def faithfulness(
         without(name, drawn, ~random, "sufficiency_random")
         without(name, some, ~longest, "sufficiency_longest")
     stability = of_pixels = None
-    if images.ndim == 4:
-        few = _evenly(len(images), SHIFTED)
-        stability = tree_stability(
-            network, images[few], inside[few], batch_size
-        )
+    if len(network.inputs[0].shape) == 4:
+        moved = shifted(images[few], batch_size)
+        stability = tree_stability(network, moved, inside[few])
     if pixels:
         of_pixels = pixel_faithfulness(
-            network, images, trees=trees, verbose=verbose
+            network, images[asked], trees=trees[asked], verbose=verbose
         )
     return Faithfulness(
         **shares,
@@ -276,31 +283,51 @@ def faithfulness(
         empty_trees=float(np.mean(~np.any(inside, axis=-1))),
         class_share=class_share(trees.towards, trees.predicted),
         stability=stability,
-        samples=len(images),
+        samples=len(trees),
         pixels=of_pixels,
-        saliency=saliency_checks(network, images[_evenly(len(images), _MAPS)]),
+        saliency=saliency_checks(network, images[shown]),
     )
+
+
+class _Kept:
+    """Some of the images that pass by in batches, by their rows."""
+
+    def __init__(self, rows: Array):
+        self._rows, self._count = np.unique(rows), 0
+        self._images: list[Array] = []
+
+    def of(self, batch: Array) -> Array:
+        """Keeps the images of a batch that are wanted, and returns it."""
+        rows = self._rows - self._count
+        self._images.append(batch[rows[(rows >= 0) & (rows < len(batch))]])
+        self._count += len(batch)
+        return batch
+
+    def __getitem__(self, rows: Array) -> Array:
+        self._images = [np.concatenate(self._images)]
+        return self._images[0][np.searchsorted(self._rows, rows)]
+
+
+def shifted(images: Array, batch_size: int = 256) -> Iterator[Array]:
+    """Yields all images shifted by a pixel, in each of four ways."""
+    rows, columns = (np.arange(side) for side in images.shape[1:3])
+    for down, across in ((1, 0), (-1, 0), (0, 1), (0, -1)):
+        y = (rows + down).clip(0, rows[-1])
+        x = (columns + across).clip(0, columns[-1])
+        for part in in_batches(images, batch_size):
+            yield part[:, y[:, None], x]
 
 
 def tree_stability(
-    model: keras.Model,
-    images: Array,
-    inside: Array,
-    batch_size: int = 256,
+    model: keras.Model, batches: Iterable[Array], inside: Array
 ) -> float:
     """Returns the mean Jaccard index of trees and those of shifted images.
 
-    Four shifts are by a pixel. Children `inside` the trees are bool `[n, i]`.
+    The batches are those of `shifted`, and the children `inside` the trees of
+    the images bool `[n, i]`.
     """
-    rows, columns = images.shape[1:3]
-    padded = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)), "edge")
-    batches = (
-        padded[part, top : top + rows, left : left + columns]
-        for top, left in ((2, 1), (0, 1), (1, 2), (1, 0))
-        for part in parts_of(len(images), batch_size)
-    )
-    shifted = trees_of(model, batches, couplings=False)
-    return jaccard(np.tile(inside, (4, 1)), shifted.in_tree)
+    trees = trees_of(model, batches, couplings=False)
+    return jaccard(np.tile(inside, (4, 1)), trees.in_tree)
 
 
 def tree_lengths(
@@ -313,7 +340,7 @@ def tree_lengths(
     """
     images, every = trees.match(images), np.arange(len(trees))
     silencer = Silencer(model)
-    silencer.take(images)
+    silencer.take(in_batches(images, 256))
     alone = (
         silencer.lengths(every, x) for x in (trees.in_tree, ~trees.in_tree)
     )

@@ -8,14 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial import KDTree
 
-from tfcaps.rem.evaluation import words
-from tfcaps.rem.evaluation.named_parts import (
-    PartMasks,
-    centres_of,
-    check_parts,
-    mutual_information,
-    rand_index,
-)
+from tfcaps.rem.evaluation import named_parts, words
 from tfcaps.rem.parse.trees import Trees
 from tfcaps.rem.results import Result
 
@@ -114,7 +107,9 @@ def keypoints(
     measures: dict[str, Any] = {}
     if boxes is not None:
         hits, stands = seen.hits(trees), seen.stands(trees)
-        measures["consistency"] = _consistency(hits, stands, seen.visible)
+        both = stands[..., None] & seen.visible[:, None]
+        shares = _mean(hits, both).max(axis=-1)  # [t, parts] before
+        measures["consistency"] = _of_used(shares >= _CONSISTENT, stands)
         inside = seen.inside()
         if trees.in_tree.any():
             measures["in_box"] = float(inside[trees.in_tree].mean())
@@ -133,8 +128,8 @@ def keypoints(
         )
     total = int(table.sum())
     return Keypoints(
-        information=mutual_information(table),
-        rand_index=rand_index(table),
+        information=named_parts.mutual_information(table),
+        rand_index=named_parts.rand_index(table),
         covered=float(table[:-1].sum() / total),
         points=total,
         table=tuple(tuple(row) for row in table.tolist()),
@@ -143,17 +138,14 @@ def keypoints(
 
 
 class _Seen:
-    """Trees, with the parts and boxes of the same images.
-
-    Attributes:
-        centres: Row and column of each part in pixels, `[n, parts, 2]`.
-        visible: Which parts an image shows, `[n, parts]`.
-    """
+    """Trees, with `centres` `[n, parts, 2]` of `visible` parts, and boxes."""
 
     def __init__(self, trees: Trees, points: Any, boxes: Any):
         self.trees = trees
-        self._points = check_parts(trees, PartMasks(points))
-        self.centres = centres_of(self._points)
+        self._points = named_parts.check_parts(
+            trees, named_parts.PartMasks(points)
+        )
+        self.centres = named_parts.centres_of(self._points)
         self.visible = np.isfinite(self.centres[..., 0])
         if not self.visible.any():
             raise ValueError("`points` must show a part. Received: none.")
@@ -224,13 +216,6 @@ class _Seen:
         return np.asarray((at - first) / size)
 
 
-def _consistency(hits: Array, stands: Array, visible: Array) -> float:
-    """Returns the share of types that mostly stand on one of the parts."""
-    both = stands[..., None] & visible[:, None]
-    shares = _mean(hits, both).max(axis=-1)  # [t, parts] before
-    return _of_used(shares >= _CONSISTENT, stands)
-
-
 def _mean(values: Array, among: Array) -> Array:
     """Returns the mean over images among some of them, 0 of none."""
     return np.asarray(values.sum(axis=0) / np.maximum(among.sum(axis=0), 1))
@@ -245,9 +230,8 @@ def _of_used(values: Array, stands: Array) -> float:
 def _regression_error(fitted: _Seen, asked: _Seen) -> float:
     """Returns the mean distance of keypoints from where they are predicted.
 
-    As the authors do, centres and keypoints are standardised on the images to
-    fit, a type that is absent counts as being at its mean, and there is no
-    intercept.
+    As the authors do: standardised on the images to fit, an absent type at its
+    mean, without an intercept.
     """
     fit, ask = fitted.type_centres(), asked.type_centres()
     targets, truth = (s.in_box(s.centres) for s in (fitted, asked))

@@ -365,10 +365,9 @@ def _kinds(
 
 
 def _on_parts(trees: Trees, masks: PartMasks) -> tuple[Array, Array, Array]:
-    """Looks up the parts that leaves find, and on which they lie.
+    """Returns which parts there are, and how many leaves find each, `[n, p]`.
 
-    Returns which parts there are, `[n, parts]`, the object's first; how many
-    leaves find each; and the part under each leaf `[l]`, image by image, or -1.
+    And the part under each leaf `[l]`, image by image, or -1.
     """
     parts, own = check_parts(trees, masks), np.shape(masks.parts)[1]
     centres = centres_of(parts)

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from scipy import ndimage, special, stats
 
 from tfcaps.graphs import cut, last_routed_layer, split
-from tfcaps.ops import check_positive
+from tfcaps.ops import check_positive, check_that
 from tfcaps.rem.batches import predict
 from tfcaps.rem.evaluation import words
 from tfcaps.rem.evaluation.silencing import (
     Silencer,
     images_and_trees,
+    in_batches,
     of_class,
     parts_of,
 )
@@ -204,10 +205,7 @@ def pixel_faithfulness(
           (comprehensiveness, sufficiency)
     """
     check_positive(samples=samples, ceiling=ceiling)
-    if not 0 < window < 1:
-        raise ValueError(
-            f"`window` must be in (0, 1). Received: window={window}."
-        )
+    check_that(0 < window < 1, "be in (0, 1)", window=window)
     silencer = Silencer(model)
     images, trees = images_and_trees(
         silencer.model, dataset, trees, samples, batch_size
@@ -223,7 +221,7 @@ def pixel_faithfulness(
     pixels = _Pixels(silencer.model, images, windows, batch_size)
     total = len(_FILLS) * (3 * len(asked) + 6 * len(images))
     pixels.bar = keras.utils.Progbar(total, verbose=verbose, unit_name="image")
-    silencer.take(images, batch_size)
+    silencer.take(in_batches(images, batch_size))
     image, child = asked.T
     under = trees.in_tree[image] & windows.under(image, child)
     stated = pixels.falls(image, silencer.lengths(image, under))

@@ -1,5 +1,6 @@
 """Silences children of routed layers, and routes the others again."""
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
@@ -43,12 +44,15 @@ class Silencer:
         numbers = children * parents * int(call.poses.shape[-1])
         self._rows = max(1, min(_MOST_ROWS, _VOTES_PER_STEP // numbers))
 
-    def take(self, images: Array, batch_size: int = 256) -> None:
-        """Keeps what the routed layer takes of images, and its means."""
-        parts = [
-            keras.tree.flatten(predict(self._below, images[part]))
-            for part in parts_of(len(images), batch_size)
-        ]
+    def take(self, batches: Iterable[Array]) -> int:
+        """Keeps what the routed layer takes of images, and its means.
+
+        Returns how many images the batches have.
+        """
+        parts = []
+        for batch in batches:
+            parts.append(keras.tree.flatten(predict(self._below, batch)))
+            self._rows = max(len(batch), self._rows)
         # Poses, activations if they are an input, and others from below.
         self._children = [
             np.concatenate(arrays).astype("float32")
@@ -59,7 +63,7 @@ class Silencer:
             x.mean(axis=0, dtype="float64").astype("float32")
             for x in self._children
         ]
-        self._rows = max(batch_size, self._rows)
+        return len(self._children[0])
 
     def lengths(
         self,
@@ -101,20 +105,32 @@ def images_and_trees(
 
     Trees that are known already are those of the first images, in this order.
     """
-    found: list[Array] = []
-    batches, _ = labelled_batches(dataset, batch_size, model, need_labels=False)
-    for batch, _ in batches:
-        found.append(batch)
-        if sum(map(len, found)) >= samples:
-            break
-    if not any(map(len, found)):
-        raise ValueError(NO_SAMPLES)
-    images = np.concatenate(found)[:samples]
+    images = np.concatenate([*first(model, dataset, samples, batch_size)])
     if trees is None:
-        parts = (images[part] for part in parts_of(len(images), batch_size))
-        return images, trees_of(model, parts, couplings=False)
+        batches = in_batches(images, batch_size)
+        return images, trees_of(model, batches, couplings=False)
     trees = trees[:samples]
     return trees.match(images), trees
+
+
+def first(
+    model: keras.Model, dataset: Any, samples: int, batch_size: int
+) -> Iterator[Array]:
+    """Yields the first images of a data set, batch by batch."""
+    count = 0
+    batches, _ = labelled_batches(dataset, batch_size, model, need_labels=False)
+    for batch, _ in batches:
+        yield batch[: samples - count]
+        count += len(batch)
+        if count >= samples:
+            break
+    if not count:
+        raise ValueError(NO_SAMPLES)
+
+
+def in_batches(images: Array, size: int) -> Iterator[Array]:
+    """Yields images, so many at once."""
+    return (images[part] for part in parts_of(len(images), size))
 
 
 def parts_of(count: int, size: int) -> list[slice]:

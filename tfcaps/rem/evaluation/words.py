@@ -74,31 +74,23 @@ def report_rows(report: Any) -> list[Row]:
     """Returns the rows of a `Report`."""
     trees, types = report.dictionary, report.type_entropy_bits
     never = int((trees.num_samples == 0).sum())
-    ceiling = f"of at most {report.ceiling_bits:.2f} bits"
+
+    def bits(value: float | None) -> str | None:
+        ceiling = f"of at most {report.ceiling_bits:.2f} bits"
+        return None if value is None else f"{value:.2f} {ceiling}"
+
     left, adds = report.t_score_voting, report.multiply_adds
+    left = None if left == report.t_score else left
+    by_place = ", trees by place" * (types is not None)
     rows: list[Row] = [
         ("accuracy", percent(report.accuracy, 2)),
         ("accuracy, quantised", percent(report.accuracy_quantized, 2)),
         ("most frequent class", percent(report.majority_share, 2)),
-        (
-            "entropy" + ", trees by place" * (types is not None),
-            f"{report.entropy_bits:.2f} {ceiling}",
-        ),
+        (f"entropy{by_place}", bits(report.entropy_bits)),
         ("keys per class, median", f"{report.median_keys:g}"),
-        (
-            "entropy, trees by type",
-            None if types is None else f"{types:.2f} {ceiling}",
-        ),
-        *(
-            (
-                f"entropy, {key}",
-                None if bits is None else f"{bits:.2f} {ceiling}",
-            )
-            for key, bits in (
-                ("by offset", report.offset_entropy_bits),
-                ("types in it", report.slot_entropy_bits),
-            )
-        ),
+        ("entropy, trees by type", bits(types)),
+        ("entropy, by offset", bits(report.offset_entropy_bits)),
+        ("entropy, types in it", bits(report.slot_entropy_bits)),
         ("classes never predicted", f"{never} of {trees.num_classes}"),
         ("codes off uniform", percent(report.nonuniform_share)),
         ("children in a tree", percent(report.strong_share)),
@@ -106,7 +98,7 @@ def report_rows(report: Any) -> list[Row]:
         ("T-score", f"{report.t_score:.3f}"),
         (
             f"T-score of the {report.voting_children} children left",
-            None if left in (None, report.t_score) else f"{left:.3f}",
+            _decimals(left, 3),
         ),
         ("sparsity", percent(report.sparsity)),
         (
@@ -194,10 +186,7 @@ def faithfulness_rows(used: Any) -> list[Row]:
         ("size of a tree", f"{percent(used.size)} of the children"),
         ("images without a tree", percent(used.empty_trees)),
         ("class share", f"{used.class_share:.3f}"),
-        (
-            "stability",
-            "–" if used.stability is None else f"{used.stability:.3f}",
-        ),
+        ("stability", _decimals(used.stability, 3) or "–"),
     ]
     return rows + [row for one in used.further for row in one.rows]
 
@@ -346,7 +335,7 @@ def _why_unnamed(named: Any, failure: str) -> str:
 
 def parts_rows(named: Any) -> list[Row]:
     """Returns the rows of `NamedParts`."""
-    rows: list[Row] = [
+    return [
         ("leaves of a tree", f"{named.leaves:.1f}"),
         ("types of leaves", f"{named.types_used} of {named.types}"),
         ("most frequent type", percent(named.top_type_share)),
@@ -362,7 +351,6 @@ def parts_rows(named: Any) -> list[Row]:
         ("NMI of type and kind", _decimals(named.information, 2)),
         ("ARI of type and kind", _decimals(named.rand_index, 2)),
     ]
-    return rows
 
 
 def parts_table(named: Any) -> list[str]:
@@ -384,10 +372,7 @@ def keypoints_rows(found: Any) -> list[Row]:
         ("ARI of type and part", _decimals(found.rand_index, 3)),
         ("consistent types", percent(found.consistency)),
         ("stable under noise", percent(found.stability)),
-        (
-            "error of keypoints from centres of types",
-            percent(found.regression_error),
-        ),
+        ("error of keypoints by types", percent(found.regression_error)),
         ("leaves in the box", percent(found.in_box)),
         ("places in the box", percent(found.in_box_random)),
     ]

@@ -8,28 +8,16 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.graphs import (
-    TO_TRAIN_ON,
-    check_called_once,
-    check_kind,
-    classifier,
-    clone_with_call,
-    copied,
-    cut,
-    functional,
-    is_routed,
-    keep_pruned,
-    last_routed_layer,
-    makes_classes,
-    matrix_between,
-    of_same_kind,
-    pick_tensor,
-    routed_layers,
-    routing_of,
-    without_couplings,
-)
+from tfcaps import graphs
 from tfcaps.layers import Length
-from tfcaps.ops import Tensor, as_float32, check_mode, is_integer, towards_class
+from tfcaps.ops import (
+    Tensor,
+    as_float32,
+    check_mode,
+    check_that,
+    is_integer,
+    towards_class,
+)
 from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
 
 # One number for all layers, or one for each; `None` does not round a layer.
@@ -66,14 +54,12 @@ def layer_levels(
     return dict(zip(names, map(int, each), strict=False))
 
 
-def cut_below_rounding(
-    network: keras.Model,
-) -> tuple[keras.Model, keras.Model]:
+def cut_below_rounding(network: keras.Model) -> tuple[keras.Model, keras.Model]:
     """Returns the part of a network that no rounding changes, and the rest."""
-    layers = routed_layers(network)
+    layers = graphs.routed_layers(network)
     names = layer_levels(layers, 2)
     lowest = next((x for x in layers if x.name in names), layers[-1])
-    return cut(network, lowest, first=True)
+    return graphs.cut(network, lowest, first=True)
 
 
 def quantize_couplings(
@@ -101,19 +87,19 @@ def quantize_couplings(
         ValueError: If the model has no routed layer, an argument does not fit,
             or the model has its own `train_step` that the copy would lose.
     """
-    keep_pruned(model)
-    model = without_couplings(model)
-    chosen = layer_levels(routed_layers(model), levels)
+    graphs.keep_pruned(model)
+    model = graphs.without_couplings(model)
+    chosen = layer_levels(graphs.routed_layers(model), levels)
     check_mode(mode)
 
     def copy_of(layer: Any) -> Any:
         config = layer.get_config()
-        if is_routed(layer) and layer.name in chosen:
+        if graphs.is_routed(layer) and layer.name in chosen:
             settings = config.get("routing", {}).get("config", config)
             settings |= {"levels": chosen[layer.name], "mode": mode}
         return type(layer).from_config(config)
 
-    return copied(model, copy_of)
+    return graphs.copied(model, copy_of)
 
 
 def capsule_outputs(
@@ -135,7 +121,9 @@ def capsule_outputs(
     Raises:
         ValueError: If the model has no routed layer.
     """
-    copy, shown = _with_last_shown(classifier(model), couplings=couplings)
+    copy, shown = _with_last_shown(
+        graphs.classifier(model), couplings=couplings
+    )
     return keras.Model(copy.input, shown_outputs(copy, shown))
 
 
@@ -172,15 +160,15 @@ def add_couplings(
             `train_step` and its class is not made of inputs and outputs.
     """
     given = model
-    check_kind(given)
-    model = functional(model)
+    graphs.check_kind(given)
+    model = graphs.functional(model)
     if isinstance(model.output, dict) and "couplings" in model.output:
         raise ValueError(
             f"The model {model.name!r} has an output `couplings` already; "
             "train on that one."
         )
-    last = last_routed_layer(model)
-    if counterfactual and not makes_classes(last):
+    last = graphs.last_routed_layer(model)
+    if counterfactual and not graphs.makes_classes(last):
         raise ValueError(
             "`counterfactual` needs fully connected capsules, "
             "`tfcaps.layers.ClassCaps`, as the last routed layer. Received: a "
@@ -189,14 +177,14 @@ def add_couplings(
     copy, shown = _with_last_shown(model, counterfactual=counterfactual)
     outputs = copy.output
     if not isinstance(outputs, dict):
-        outputs = {"lengths": pick_tensor(outputs, "lengths")}
+        outputs = {"lengths": graphs.pick_tensor(outputs, "lengths")}
     outputs = {**outputs}
-    for name in TO_TRAIN_ON[: 1 + counterfactual]:
+    for name in graphs.TO_TRAIN_ON[: 1 + counterfactual]:
         outputs[name] = shown[name]
         if ramp_steps:
             ramp = GradientRamp(ramp_steps, dtype="float32")
             outputs[name] = ramp(shown[name])
-    return of_same_kind(given, copy.input, outputs)
+    return graphs.of_same_kind(given, copy.input, outputs)
 
 
 def shown_outputs(
@@ -213,7 +201,7 @@ def shown_outputs(
             f"{math.prod(sizes)} capsules. End the network with capsules for "
             "the classes, and `tfcaps.layers.Length`."
         )
-    elif mixing := matrix_between(shown["poses"], lengths):
+    elif mixing := graphs.matrix_between(shown["poses"], lengths):
         raise ValueError(
             f"The outputs of {model.name!r} must be one for each capsule of "
             "its last routed layer, each of its own capsule. Received: outputs "
@@ -226,8 +214,8 @@ def _with_last_shown(
     model: keras.Model, *, couplings: bool = True, counterfactual: bool = False
 ) -> tuple[keras.Model, dict[str, Tensor]]:
     """Returns a copy of a model, and what its last routed layer does in it."""
-    last = last_routed_layer(model)
-    check_called_once(model, last)
+    last = graphs.last_routed_layer(model)
+    graphs.check_called_once(model, last)
     shown: dict[str, Tensor] = {}
 
     def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -245,7 +233,7 @@ def _with_last_shown(
         shown["poses"] = keras.tree.flatten(outputs)[0]
         return outputs
 
-    return clone_with_call(model, call), shown
+    return graphs.clone_with_call(model, call), shown
 
 
 @keras.saving.register_keras_serializable(package="tfcaps")
@@ -256,11 +244,7 @@ class GradientRamp(keras.layers.Layer):
     """
 
     def __init__(self, ramp_steps: int, **kwargs: Any):
-        if ramp_steps < 1:
-            raise ValueError(
-                "`ramp_steps` must be at least 1. Received: ramp_steps="
-                f"{ramp_steps}."
-            )
+        check_that(ramp_steps >= 1, "be at least 1", ramp_steps=ramp_steps)
         super().__init__(**kwargs)
         self.ramp_steps = ramp_steps
 
@@ -342,7 +326,7 @@ class WithCouplings(keras.layers.Layer):
         is_alone, is_mean = places % 2 == 1, places // 2 % 2 == 1
         longest = ops.argmax(lengths[:count], axis=-1)
         towards = as_float32(towards_class(couplings[:count], longest))
-        routing = routing_of(self.layer)
+        routing = graphs.routing_of(self.layer)
         threshold = tree_threshold(routing, couplings.shape[-1])
         # Constants: neither what is in a tree nor a mean has a gradient.
         tree = in_tree(towards, threshold)

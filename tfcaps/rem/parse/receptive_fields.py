@@ -9,13 +9,7 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from tfcaps.graphs import (
-    calls_of,
-    children_grid,
-    classifier,
-    functional,
-    last_routed_layer,
-)
+from tfcaps import graphs
 
 Array = NDArray[Any]
 Shape = Sequence[int]
@@ -128,8 +122,8 @@ def receptive_fields(model: keras.Model) -> ReceptiveFields:
         - Araujo, Norris, Sim, 2019, "Computing receptive fields of
           convolutional neural networks", Distill
     """
-    model = classifier(model)
-    arranged = children_grid(model)
+    model = graphs.classifier(model)
+    arranged = graphs.children_grid(model)
     shape = tuple(model.inputs[0].shape[1:])
     if len(shape) != 3 or None in shape:
         raise ValueError(
@@ -140,7 +134,9 @@ def receptive_fields(model: keras.Model) -> ReceptiveFields:
     bounds = np.concatenate([places, -places], axis=-1)
     pixels = Fields(shape, bounds, step=np.ones(2))
     unknown: list[str] = []
-    fields = _follow(model, pixels, unknown, until=last_routed_layer(model))
+    fields = _follow(
+        model, pixels, unknown, until=graphs.last_routed_layer(model)
+    )
     grid = arranged if len(arranged) == 3 else (1, 1, arranged[0])
     _, bounds, start, step = fields
     bounds = bounds.reshape(-1, 4)
@@ -219,11 +215,8 @@ class Fields(NamedTuple):
 def _follow(
     model: keras.Model, images: Fields, unknown: list[str], until: Any = None
 ) -> Fields:
-    """Returns the fields of a model's output, or of what `until` takes.
-
-    Notes the names of layers that are not known.
-    """
-    copy, calls = calls_of(model)
+    """Returns the fields of a model's output, or of what `until` takes."""
+    copy, calls = graphs.calls_of(model)
     known = {id(copy.inputs[0]): images}
     for call in calls:
         inputs = [known[id(x)] for x in call.inputs if id(x) in known]
@@ -255,7 +248,7 @@ def _after(
                     fields = fields.windows(*window)
         elif isinstance(layer, keras.Model):
             if len(getattr(layer, "outputs", ())) == 1:
-                fields = _follow(functional(layer), inputs[0], unknown)
+                fields = _follow(graphs.functional(layer), inputs[0], unknown)
         elif getattr(layer, "data_format", "") != "channels_first":
             fields = _of_keras(layer, inputs, shape)
     sizes = tuple(size or 1 for size in shape)

@@ -11,15 +11,9 @@ import numpy as np
 from keras import ops
 from numpy.typing import ArrayLike, NDArray
 
+from tfcaps import graphs
 from tfcaps.finite import check_weights
-from tfcaps.graphs import (
-    check_called_once,
-    classifier,
-    clone_with_call,
-    last_routed_layer,
-    makes_classes,
-    routing_of,
-)
+from tfcaps.labels import check_one_each
 from tfcaps.layers.routed import child_activations
 from tfcaps.ops import Tensor, check_mode, quantize
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
@@ -114,11 +108,7 @@ class Trees:
     def match(self, images: ArrayLike) -> Array:
         """Returns images as an array, if there is one for each tree."""
         images = np.asarray(images)
-        if len(images) != len(self):
-            raise ValueError(
-                "There must be one tree for each image. Received: "
-                f"{len(images)} images and {len(self)} trees."
-            )
+        check_one_each(len(images), len(self), "tree")
         return images
 
     @functools.cached_property
@@ -310,7 +300,7 @@ def trees(
     check_mode(mode)
     if levels is not None:
         model = quantize_couplings(model, levels, mode=mode)
-    model = classifier(model)
+    model = graphs.classifier(model)
     network = TreeNetwork(model, mode)
     check_weights(model.weights)  # a ReLU may make zeros of what is no number
     batches, _ = labelled_batches(images, batch_size, model, need_labels=False)
@@ -351,14 +341,9 @@ class TreeNetwork:
     """A network from its inputs to all that their trees are made of.
 
     It is made of what `classifier` returns, or the upper part of it. `mode`
-    counts where the routing does not round.
-
-    Attributes:
-        model: The network from the same inputs to what trees are made of.
-        poses: What the last layer gives besides, a tensor of this network.
-        layers: Names of the fully connected layers, from input to output.
-        grid, fields: As in `Trees` and `receptive_fields`, of the last layer;
-            `fields` is `None` where children have no positions.
+    counts where the routing does not round. `layers` are the names of the fully
+    connected ones, `poses` a tensor that the last one gives besides, `fields`
+    its receptive fields, `None` where children have no positions.
     """
 
     def __init__(self, network: keras.Model, mode: str = "midtread"):
@@ -375,10 +360,12 @@ class TreeNetwork:
         ]
         self.model = keras.Model(copy.input, outputs, name=network.name)
         self._thresholds = tuple(
-            tree_threshold(routing_of(call.layer), call.couplings.shape[-1])
+            tree_threshold(
+                graphs.routing_of(call.layer), call.couplings.shape[-1]
+            )
             for call in calls
         )
-        routing = routing_of(last.layer)
+        routing = graphs.routing_of(last.layer)
         self._levels = routing.levels or _LEVELS
         self._mode = routing.mode if routing.levels else mode
         if self._levels > 256:
@@ -388,7 +375,7 @@ class TreeNetwork:
             )
         children, self.num_classes = last.couplings.shape[1:]
         self.grid: tuple[int, ...] = (children,)
-        if makes_classes(last.layer):
+        if graphs.makes_classes(last.layer):
             self.grid = last.layer.children_shape(last.children.shape)
         self._types = np.arange(math.prod(self.grid)) % self.grid[-1]
         self.fields: ReceptiveFields | None = None
@@ -434,12 +421,12 @@ def connected_calls(model: keras.Model) -> tuple[keras.Model, list[_Call]]:
 
     Each makes directly the children of the next one.
     """
-    last = last_routed_layer(model)
-    check_called_once(model, last)
+    last = graphs.last_routed_layer(model)
+    graphs.check_called_once(model, last)
     calls: dict[int, _Call] = {}  # by the poses that they made
 
     def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        if layer is not last and not makes_classes(layer):
+        if layer is not last and not graphs.makes_classes(layer):
             return layer(*args, **kwargs)
         outputs, couplings = with_couplings(layer, args, kwargs)
         children, *rest = args
@@ -449,7 +436,7 @@ def connected_calls(model: keras.Model) -> tuple[keras.Model, list[_Call]]:
         calls[id(poses)] = done
         return outputs
 
-    copy = clone_with_call(model, call)
+    copy = graphs.clone_with_call(model, call)
     found = [[c for c in calls.values() if c.layer is last][-1]]
     if len(found[0].couplings.shape) != 3:
         raise ValueError(
@@ -475,7 +462,7 @@ class _Children(keras.layers.Layer):
     def call(
         self, children: Tensor, activations: Tensor | None = None
     ) -> dict[str, Tensor]:
-        if makes_classes(self.layer):
+        if graphs.makes_classes(self.layer):
             active = self.layer.voting_activations(children, activations)
         else:
             active = child_activations(children, activations)

@@ -10,6 +10,7 @@ from keras import ops
 
 from tfcaps.graphs import classifier
 from tfcaps.labels import class_of_each
+from tfcaps.ops import check_that
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches
 from tfcaps.rem.pruning.masks import magnitude_threshold, prunable_weights
 from tfcaps.rem.pruning.pruning import Pruning, begin
@@ -69,10 +70,8 @@ def prune_iteratively(
         ("max_searches", max_searches, 1, math.inf, "at least 1"),
         ("max_sparsity", max_sparsity, 0.0, 1.0, "at least 0 and less than 1"),
     ):
-        if value is not None and not least <= value < below:
-            raise ValueError(
-                f"`{name}` must be {wanted}. Received: {name}={value}."
-            )
+        fits = value is None or least <= value < below
+        check_that(fits, f"be {wanted}", **{name: value})
     pruning = _LossGuarded(prunable_weights(model))
     network = classifier(model)
     batches, _ = labelled_batches(validation_data, _BATCH_SIZE, network)

@@ -9,6 +9,7 @@ from keras import ops
 from numpy.typing import NDArray
 
 from tfcaps.graphs import check_unquantized, keep_pruned
+from tfcaps.ops import check_one_of
 
 # Group -> name that its variables carry in Keras' and in our layers.
 _VARIABLE_NAMES = {"transformations": "transformation", "kernels": "kernel"}
@@ -33,10 +34,7 @@ def check_targets(targets: str | Sequence[str]) -> tuple[str, ...]:
 
 def check_scope(scope: str, known: Sequence[str] = ("tensor", "global")) -> str:
     """Returns `scope`, which must be one of those that are known."""
-    if scope not in known:
-        raise ValueError(
-            f"`scope` must be one of {tuple(known)}. Received: scope={scope!r}."
-        )
+    check_one_of(known, scope=scope)
     return scope
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from tfcaps.ops import check_one_of, check_that
 from tfcaps.rem.pruning.iterative import prune_iteratively
 from tfcaps.rem.pruning.pruning import (
     UpdatePruningStep,
@@ -83,16 +84,9 @@ class Prune(UpdatePruningStep):
     ):
         super().__init__()
         is_number = isinstance(sparsity, (float, int, np.number))
-        if not (is_number and 0.0 < sparsity < 1.0):
-            raise ValueError(
-                "`sparsity` must be above 0 and less than 1. Received: "
-                f"sparsity={sparsity!r}."
-            )
-        if strategy not in _STRATEGIES:
-            raise ValueError(
-                f"`strategy` must be one of {', '.join(_STRATEGIES)}. Received:"
-                f" strategy={strategy!r}."
-            )
+        fits = is_number and 0.0 < sparsity < 1.0
+        check_that(fits, "be above 0 and less than 1", sparsity=sparsity)
+        check_one_of(_STRATEGIES, strategy=strategy)
         if not 0.0 <= begin <= end <= 1.0:
             raise ValueError(
                 "`begin` and `end` must be shares of the training, the first "

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfcaps.ops import Tensor
+from tfcaps.ops import Tensor, check_that
 from tfcaps.rem.pruning.masks import DEFAULT_TARGETS, check_targets, is_target
 
 # Optimisers that hold others, which make the updates. Keras 3.12 has only one.
@@ -31,13 +31,9 @@ class _SensitivityDecay:
         super().__init__(*args, **kwargs)
         if isinstance(rate, dict):
             rate = keras.saving.deserialize_keras_object(rate)
-        if not callable(rate) and not (
-            isinstance(rate, (float, int)) and 0.0 <= rate <= 1.0
-        ):
-            raise ValueError(
-                "`rate` must be in [0, 1], or a schedule. Received: "
-                f"rate={rate!r}."
-            )
+        is_share = isinstance(rate, (float, int)) and 0.0 <= rate <= 1.0
+        fits = callable(rate) or is_share
+        check_that(fits, "be in [0, 1], or a schedule", rate=rate)
         self.rate = rate
         self.targets = check_targets(targets)
 

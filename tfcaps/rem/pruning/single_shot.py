@@ -9,7 +9,7 @@ from keras import ops
 from numpy.typing import NDArray
 
 from tfcaps.graphs import check_model, functional, of_same_kind
-from tfcaps.ops import Tensor
+from tfcaps.ops import Tensor, check_that
 from tfcaps.rem.batches import batches_of
 from tfcaps.rem.pruning.masks import prunable_weights, saliency_masks
 from tfcaps.rem.pruning.pruning import Pruning, begin
@@ -42,10 +42,7 @@ def prune_single_shot(
         - Lee, Ajanthan, Torr, 2019, https://arxiv.org/abs/1810.02340
     """
     check_model(model)
-    if not 0.0 <= sparsity < 1.0:
-        raise ValueError(
-            f"`sparsity` must be in [0, 1). Received: sparsity={sparsity}."
-        )
+    check_that(0.0 <= sparsity < 1.0, "be in [0, 1)", sparsity=sparsity)
     if getattr(model, "optimizer", None) is None:
         raise ValueError(
             f"Compile the model {model.name!r} before `prune_single_shot`, "

@@ -67,11 +67,7 @@ def prune_structured(
 
 
 class UnitGroups:
-    """The groups of units of a model that may leave, their weights and cost.
-
-    A decoder does not count. Groups that the same layer makes have one of the
-    `sites`.
-    """
+    """The groups of units that may leave, of a layer each, one of `sites`."""
 
     def __init__(self, model: keras.Model):
         units = Units(classifier(model), frozen_stay=True)
@@ -159,10 +155,7 @@ class UnitGroups:
 
 
 def _cost(call: UnitCall, groups: Ids) -> tuple[int, list[Ids]]:
-    """Returns the multiply-adds of a call, and the groups of its axes.
-
-    It has as large a share of them as it has of both axes.
-    """
+    """Returns the multiply-adds of a call, and the groups of its axes."""
     count = of_layer(call.layer, call.shape) or 0
     if call.units is None:
         return count, []

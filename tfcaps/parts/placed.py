@@ -1,0 +1,31 @@
+"""What class capsules of parts that have places have in common."""
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfcaps.configs import Configured
+from tfcaps.ops import Tensor, rounded
+
+
+class OfPlacedParts(Configured, keras.layers.Layer):
+    """Says of children `[b, h, w, t, 2 + ...]` what `tfcaps.rem` asks for."""
+
+    receptive_windows = (None,)
+    levels: int | None
+    mode: str
+
+    def rounded(self, couplings: Tensor) -> Tensor:
+        """Returns couplings at their levels, if there are any."""
+        return rounded(couplings, self.levels, self.mode)
+
+    def children_shape(self, input_shape: Any) -> tuple[int, ...]:
+        """Returns rows, columns and types of the children."""
+        return tuple(input_shape[1:-1])
+
+    def child_places(self, inputs: Tensor) -> Tensor:
+        """Returns rows and columns `[b, i, 2]` of the children in pixels."""
+        children = math.prod(inputs.shape[1:-1])
+        return ops.reshape(inputs[..., :2], (-1, children, 2))
