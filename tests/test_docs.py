@@ -457,7 +457,8 @@ def paper():
                 for at in (k + 1, k)
             )
             lines[-1] += [published, "not run" if NOTHING in ours else ours]
-        lines[-1].append(rows[pair[1]][rows[heads].index("seeds")])
+        done = rows[pair[1]][rows[heads].index("seeds done")]
+        lines[-1].append(done.partition(" ")[0])
     page = PAGES["docs/guides/paper.md"]
     first = re.search(r"(^\|.*\n)+", page, re.M)[0]
     return page.replace(first, f"{markdown(lines)}\n")
