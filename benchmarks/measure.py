@@ -2,9 +2,12 @@
 
 import datetime
 import math
+import multiprocessing
+import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,6 +50,7 @@ class Row(NamedTuple):
     forward: Mapping[str, Any]  # `ms`, `quartiles` and `rounds` of a call
     step: Mapping[str, Any]  # the same with gradients, of networks Adam
     base: str | None = None  # the name of what it is compared with
+    peak_mb: float | None = None  # the most memory of training on a GPU
     per_second: float | None = None  # images that clients got answers for
     p99_ms: float | None = None  # what 99 of 100 answers took less than
 
@@ -150,3 +154,11 @@ def _turn(candidate: Callable[[], Any], repeats: int) -> float:
     for _ in range(repeats):
         candidate()
     return (time.perf_counter() - start) / repeats
+
+
+def in_new_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls a function of a module in a process of its own."""
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, context) as pool:
+        return pool.submit(function, *arguments).result()

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from benchmarks.measure import Row, Settings, interleaved
+from benchmarks.measure import Row, Settings, in_new_process, interleaved
 from tfcaps import losses
 from tfcaps.graphs import is_routed
 from tfcaps.layers import Length
 from training import models, networks
+from training.devices import accelerators
 
 # One that tells classes by parts has losses of its own.
 _LOSSES = {"margin": losses.MarginLoss, "spread": losses.SpreadLoss}
@@ -35,6 +36,11 @@ SIZES = {
     # Those of figures.
     "constellation_capsnet": Size((32, 32, 1), 5),
 }
+_ON_GPU = (
+    *("dr_capsnet", "gamma_capsnet", "deepcaps", "em_capsnet"),
+    *("efficient_capsnet", "constellation_capsnet"),
+)
+_BATCH_ON_GPU = 128
 _QUICK = ("dr_capsnet_small", "dr_capsnet")
 _QUICK_BATCH = 2
 
@@ -48,6 +54,41 @@ def measure(settings: Settings) -> list[Row]:
             size = size._replace(batch=_QUICK_BATCH)
         rows += measure_network(name, size, settings.rounds)
     return rows
+
+
+def measure_on_gpu(settings: Settings) -> list[Row]:
+    """Does so for some networks, and measures how much memory training takes.
+
+    No TensorFlow is needed on JAX.
+    """
+    batch = _QUICK_BATCH if settings.quick else _BATCH_ON_GPU
+    rows = []
+    for name in _ON_GPU[:1] if settings.quick else _ON_GPU:
+        size = SIZES.get(name, Size())._replace(batch=batch)
+        peak = in_new_process(peak_of_training, name, size)
+        first, below = measure_network(name, size, settings.rounds)
+        rows += [first._replace(peak_mb=peak), below]
+    return rows
+
+
+def peak_of_training(name: str, size: Size) -> float | None:
+    """Returns the most megabytes on the GPU in two steps of this process.
+
+    It must have done nothing before.
+    """
+    network = networks.build(name, size.shape, size.classes)
+    for _ in range(2):
+        _step(_to_train(network, name), *_random_data(size))()
+    if not accelerators():
+        return None
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.devices()[0].memory_stats()["peak_bytes_in_use"] / 1e6
+
+    import tensorflow as tf
+
+    return tf.config.experimental.get_memory_info("GPU:0")["peak"] / 1e6
 
 
 def floor(model: keras.Model) -> keras.Model:
@@ -77,8 +118,7 @@ def measure_network(name: str, size: Size, rounds: int) -> list[Row]:
     prediction = {
         key: partial(one.predict_on_batch, images) for key, one in named.items()
     }
-    loss = _LOSSES.get(models.network(name).loss)
-    model.compile("adam", **({"loss": loss()} if loss else {}))
+    _to_train(model, name)
     training = {key: _step(one, images, labels) for key, one in named.items()}
     step = interleaved(f"models, {name}, training", training, rounds)
     forward = interleaved(f"models, {name}, prediction", prediction, rounds)
@@ -87,6 +127,13 @@ def measure_network(name: str, size: Size, rounds: int) -> list[Row]:
         Row(key, list(images.shape), forward[key], step[key], base)
         for key, base in zip(named, (f"{name}, floor", None), strict=True)
     ]
+
+
+def _to_train(network: keras.Model, name: str) -> keras.Model:
+    """Compiles a network with its loss."""
+    loss = _LOSSES.get(models.network(name).loss)
+    network.compile("adam", **({"loss": loss()} if loss else {}))
+    return network
 
 
 def _step(model: keras.Model, images: Any, labels: Any) -> Callable[[], float]:

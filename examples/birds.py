@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> None:
     """Trains and measures a network for each seed, and writes the table."""
     check_installed(data="PIL")
     start_quietly()
-    from examples import keypoint_photos
+    from training.datasets import keypoint_photos
 
     data = keypoint_photos.load(options.photos)
     options.to.mkdir(parents=True, exist_ok=True)

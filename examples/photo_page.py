@@ -5,7 +5,9 @@ python -m examples.photo_page runs/cats --cache CACHE --to docs/guides
 draws photos that are taken at random into photos_trees.jpg: the leaves with
 their windows, and beside each photo the same one without these, with what the
 network says then. photos_types.jpg has crops of each type, the most active ones
-and random ones, of all test photos, whose features the cache keeps.
+and random ones, of all test photos, whose features the cache keeps;
+photos_field.jpg what a place of the backbone's map sees, on the whole photo and
+in windows.
 """
 
 import argparse
@@ -23,6 +25,7 @@ Array = NDArray[Any]
 
 _SHOWN, _COLUMNS, _CROPS = 20, 5, 12
 _WINDOW = 0.35  # of a side, as in `rem.pixel_faithfulness`
+_FIELDS = 6  # photos on which fields are drawn
 
 
 def make_parser() -> Parser:
@@ -37,7 +40,7 @@ def make_parser() -> Parser:
 def run(options: argparse.Namespace) -> None:
     """Draws the pictures."""
     check_installed(data="PIL", viz="matplotlib")
-    start_quietly()
+    start_quietly("tensorflow")  # whose gradients are drawn
     from tfcaps import graphs, rem
     from training import datasets
     from training.folder import RunFolder
@@ -56,6 +59,7 @@ def run(options: argparse.Namespace) -> None:
     shown = (images[some], trees[some], labels[some])
     draw_trees(options.to, model, *shown, data.class_names)
     draw_types(options.to, images[:], trees)
+    draw_fields(options.to, model, images[some[:_FIELDS]])
 
 
 def in_windows(trees: Any, images: Array) -> NDArray[np.bool_]:
@@ -182,6 +186,48 @@ def draw_types(to: Path, images: Array, trees: Any) -> None:
         )
     figure.subplots_adjust(0.025, 0.005, 0.995, 0.94, 0.04, 0.04)
     save(figure, to / "photos_types.jpg")
+
+
+def draw_fields(to: Path, model: Any, images: Array) -> None:
+    """Draws how much pixels move the features of the middle place.
+
+    That is the mean size of gradients of random sums of the features, in the
+    map of whole photos and in that of windows.
+    """
+    import keras
+    import matplotlib.pyplot as plt
+    import tensorflow as tf
+
+    layer = model.get_layer("backbone")
+    sides = tuple(layer.sides)
+    seen = keras.ops.image.resize(images, sides, data_format="channels_last")
+    row, column = (n // 2 for n in layer.grid)
+    maps = {
+        "map of the whole photo": lambda x: layer.whole()(x)[0],
+        "map of windows": layer,
+    }
+    draw = np.random.default_rng(0)
+    figure, axes = plt.subplots(
+        1, 1 + len(maps), figsize=(3 * (1 + len(maps)), 3.2)
+    )
+    axes[0].imshow(keras.ops.convert_to_numpy(seen)[0].clip(0, 1))
+    axes[0].set_title("a photo", fontsize=9)
+    for panel, (title, make) in zip(axes[1:], maps.items(), strict=True):
+        field: Any = 0.0
+        for image in np.asarray(seen):
+            pixels = tf.Variable(image[None])
+            with tf.GradientTape() as tape:
+                at = make(pixels)[0, row, column]
+                total = tf.reduce_sum(at * draw.normal(size=at.shape[-1]))
+            slope = tape.gradient(total, pixels)
+            field = field + np.abs(np.asarray(slope)[0]).sum(axis=-1)
+        panel.imshow(np.sqrt(field / field.max()), cmap="magma")
+        share = np.mean(field > 0.01 * field.max())
+        panel.set_title(f"{title}: {share:.0%} of the pixels", fontsize=9)
+    for panel in axes:
+        panel.set_axis_off()
+    figure.subplots_adjust(0.005, 0.005, 0.995, 0.92, 0.03, 0.03)
+    save(figure, to / "photos_field.jpg")
 
 
 def save(figure: Any, path: Path) -> None:

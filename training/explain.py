@@ -22,6 +22,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from cli import Parser, UserError, check_installed, run_loading
+from training.names import existing
 
 
 def make_parser() -> Parser:
@@ -29,11 +30,11 @@ def make_parser() -> Parser:
     parser = Parser(prog="training/explain.py", description=__doc__)
     add = parser.add_argument
     about = "run folder that is finished"
-    add("--run", required=True, type=Path, help=about)
+    add("--run", required=True, type=existing, help=about)
     add(
         "images",
         nargs="+",
-        type=Path,
+        type=existing,
         metavar="PICTURE",
         help="picture file, or folder of pictures; of folders that are named "
         "like classes it is also said how many are right",
@@ -43,6 +44,11 @@ def make_parser() -> Parser:
         type=Path,
         metavar="FOLDER",
         help="where the answers go (default: explained/ in the run folder)",
+    )
+    add(
+        "--skip-broken",
+        action="store_true",
+        help="leave out pictures that cannot be read, and list them",
     )
     return parser
 

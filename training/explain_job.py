@@ -1,6 +1,7 @@
 """Asks the model of a run about pictures: what `training/explain.py` does."""
 
 import argparse
+import collections
 import json
 import re
 from collections.abc import Sequence
@@ -24,6 +25,8 @@ from training.names import as_text
 from training.summary import GLOSSARY
 
 PANELS = 12  # pictures that are drawn; more would be too small to read
+_NAMED = 10  # pictures that are named in a sentence
+_NUMBERED = re.compile(r"named_tree(-\d+)?\.png")
 _NUMBERS = re.compile(r"(?<=\[)\n([^][{}\"]*)(?=\])")
 _MODES = {1: "L", 3: "RGB"}
 _HEAD = "picture,recognised as,length,runner-up,its length,margin,right"
@@ -34,12 +37,14 @@ class Picture(NamedTuple):
 
     Attributes:
         path: Where it is.
-        truth: Its class, that its folder is called like, if it is.
+        name: What it is called here.
+        truth: Its class, if that is known.
         size: Rows and columns, upright, before it is resized.
         record: The answer, see `rem.tree_records`.
     """
 
     path: Path
+    name: str
     truth: str | None = None
     size: tuple[int, int] = (0, 0)
     record: dict[str, Any] = {}
@@ -54,7 +59,7 @@ class Picture(NamedTuple):
         first, second = self.record["length"], self.record["runner_up_length"]
         mark = f"WRONG: {self.truth}" if self.is_wrong else "yes"
         return [
-            as_text(str(self.path)),
+            self.name,
             self.record["class"],
             f"{first:.2f}",
             self.record["runner_up"],
@@ -66,11 +71,10 @@ class Picture(NamedTuple):
     @property
     def answer(self) -> str:
         """The two longest classes, and the margin."""
-        _, first, length, second, other, margin, mark = self.cells()
-        wrong = f"({mark}) " * self.is_wrong
+        _, first, length, second, other, margin, _ = self.cells()
         return (
-            f"{wrong}{one_line(first)} (length {length}), then "
-            f"{one_line(second)} ({other}): margin {margin}"
+            f"{one_line(first)} (length {length}), then {one_line(second)} "
+            f"({other}): margin {margin}"
         )
 
 
@@ -82,7 +86,9 @@ def explain(options: argparse.Namespace) -> None:
     pictures, unread = find(options.images, classes)
     model = rem.classifier(folder.load_model(folder.main))
     shape = next(t for t in model.inputs if t.name == "images").shape[1:]
-    pictures, images, left_out = read(pictures, shape)
+    pictures, images, left_out = read(
+        pictures, shape, skip_broken=options.skip_broken
+    )
     batches = Batches(images, np.zeros(len(images), int), batch_size=256)
     trees = rem.trees(model, batches, couplings=False)
     sizes = np.array([picture.size for picture in pictures])
@@ -95,8 +101,10 @@ def explain(options: argparse.Namespace) -> None:
         blueprints=blueprints,
         sizes=sizes,
     )
-    pairs = zip(pictures, records, strict=True)
-    pictures = [picture._replace(record=record) for picture, record in pairs]
+    pictures = [
+        picture._replace(record=record)
+        for picture, record in zip(pictures, records, strict=True)
+    ]
     meaning = length_meaning(blueprints)
     sentences = _right_and_wrong(pictures)
     sentences += [(text, True) for text in (*unread, *left_out)]
@@ -155,16 +163,18 @@ def find(
 ) -> tuple[list[Picture], list[str]]:
     """Returns the pictures in files and folders, and folders in these.
 
+    With a sentence for each folder in which files are of kinds not read.
+
     One in an inner folder that is called like a class is known to be of it;
-    where the name has a slash, the folder's has a hyphen. There is a sentence
-    for each folder in which files are of kinds not read.
+    where the name has a slash, the folder's has a hyphen. Those that would have
+    the same name are called by their whole path.
     """
     pictures: dict[Path, Picture] = {}
     unread: list[str] = []
     of_folders = {as_text(name).replace("/", "-"): name for name in classes}
     for path in paths:
         if not path.is_dir():
-            pictures.setdefault(path, Picture(path))
+            pictures.setdefault(path, Picture(path, as_text(path.name)))
             continue
         folders = [path, *sorted(p for p in path.rglob("*") if p.is_dir())]
         inside = [f for one in folders for f in picture_files.files_in(one)]
@@ -174,14 +184,22 @@ def find(
             raise UserError(f"there is no picture in the folder {path}{why}")
         unread += [others] if others else []
         for file in inside:
+            name = as_text(file.relative_to(path).as_posix())
             inner = file.parent.name if file.parent != path else ""
             truth = of_folders.get(as_text(inner))
-            pictures.setdefault(file, Picture(file, truth))
+            pictures.setdefault(file, Picture(file, name, truth))
+    counts = collections.Counter(each.name for each in pictures.values())
+    for file, each in pictures.items():
+        if counts[each.name] > 1:
+            pictures[file] = each._replace(name=as_text(file.as_posix()))
     return [*pictures.values()], unread
 
 
 def read(
-    pictures: Sequence[Picture], shape: tuple[int, int, int]
+    pictures: Sequence[Picture],
+    shape: tuple[int, int, int],
+    *,
+    skip_broken: bool = False,
 ) -> tuple[list[Picture], Images, list[str]]:
     """Reads pictures as a network takes them.
 
@@ -198,6 +216,10 @@ def read(
         try:
             image = picture_files.read(picture.path, _MODES[channels])
         except UserError as error:
+            if not skip_broken:
+                raise UserError(
+                    f"{error} To leave such files out, add --skip-broken."
+                ) from error
             left_out.append(f"left out: {error}")
             continue
         height, width = image.shape[:2]
@@ -212,14 +234,25 @@ def read(
 
 
 def _right_and_wrong(pictures: Sequence[Picture]) -> list[tuple[str, bool]]:
-    """Says how many are right, if any class is known, and whether to warn."""
+    """Returns a sentence on those whose class is known, if any is.
+
+    With whether it is a warning.
+    """
     known = [picture for picture in pictures if picture.truth is not None]
-    wrong = sum(picture.is_wrong for picture in known)
+    wrong = [picture for picture in known if picture.is_wrong]
+    if not known:
+        return []
     text = (
-        f"{len(known) - wrong:,} of the {len(known):,} pictures in folders "
-        "named like classes are right."
+        f"{len(known) - len(wrong):,} of the {len(known):,} pictures in "
+        "folders named like classes are right"
     )
-    return [(text, wrong > 0)] if known else []
+    names = [
+        f"{one_line(one.name)} taken for {one_line(one.record['class'])}"
+        for one in wrong[:_NAMED]
+    ]
+    more = ["and others"] if len(wrong) > _NAMED else []
+    text += "; wrong: " * bool(wrong) + ", ".join([*names, *more])
+    return [(f"{text}.", bool(wrong))]
 
 
 def _draw(
@@ -233,20 +266,24 @@ def _draw(
     Drawings of an earlier call, of other pictures, are removed.
     """
     for old in out.glob("named_tree*.png"):
-        old.unlink()
-    names = [as_text(picture.path.name) for picture in pictures]
+        if _NUMBERED.fullmatch(old.name):
+            old.unlink()
+    names = [picture.name for picture in pictures]
     drawings = explained.draw(names) if explained.trees.has_places else []
+    several = len(drawings) > 1
     drawn = [
         figures.figure(
-            f"named_tree-{k + 1}" if k else "named_tree",
+            f"named_tree{f'-{k + 1}' * several}",
             drawing,
             "another_named_tree" if k else "named_tree",
             length=meaning,
         )._replace(heading=f"{names[k]}: why this is the answer")
         for k, drawing in enumerate(drawings)
     ]
-    pairs = zip(names, pictures, strict=True)
-    titles = [f"{name}: {one.answer}" for name, one in pairs]
+    titles = [
+        f"{one.name}{f' ({one.cells()[-1]})' * one.is_wrong}: {one.answer}"
+        for one in pictures
+    ]
     drawing = viz.tree_fields(explained, titles)
     every = figures.figure("tree_fields", drawing, "explained", length=meaning)
     return figures.save([*drawn, every], out)

@@ -25,6 +25,7 @@ from training.sample import Sample
 from training.tables import TITLES
 
 TEXTS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+_DECODED = 8  # images that are shown decoded
 _CLASSES = 10  # most classes of which an image is shown
 _EACH = 4  # images that are shown of right ones, and of wrong ones
 _LONGEST = 3  # classes in a title
@@ -186,6 +187,15 @@ def saliency(
         class_names=sample.class_names,
     )
     return figure("saliency", drawing)
+
+
+def reconstructions(decoded: keras.Model, sample: Sample) -> Figure:
+    """Returns some images as the decoder draws them."""
+    images = sample.images[:_DECODED]
+    outputs = decoded.predict({"images": images, "labels": None}, verbose=0)
+    rows = images, outputs["reconstruction"]
+    drawing = viz.picture_rows(rows, ("image", "decoded"))
+    return figure("reconstructions", drawing)
 
 
 # ------------------------------------------------- trees that name their parts

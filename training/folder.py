@@ -31,6 +31,7 @@ if os.name != "nt":
     import fcntl
 
 NAMES = "names.json"
+MEASURED = "measured.json"  # of a run that is not finished
 _PACKAGES = (
     "keras numpy tensorflow tensorflow-cpu tensorflow-model-optimization "
     "tensorflow-datasets jax"
@@ -260,8 +261,9 @@ class RunFolder:
         `None` if that is not there, or another version measured other things.
         """
         try:
-            text = (self.path / "rem.json").read_text("utf-8")
-            measures = json.loads(text)["models"][name]
+            is_part = (self.path / MEASURED).exists()
+            file = self.path / (MEASURED if is_part else "rem.json")
+            measures = json.loads(file.read_text("utf-8"))["models"][name]
             of_places, of_types = self._dictionary_paths(name)
             trees, types = CouplingDictionary.load(of_places), None
             if of_types.exists():
@@ -275,12 +277,15 @@ class RunFolder:
         reports: Mapping[str, Report],
         tests: Mapping[str, Mapping[str, Any]],
         seconds: float | None = None,
+        *,
+        is_all: bool = True,
     ) -> None:
         """Writes `rem.json`, and the dictionaries of each model.
 
         `tests` are the measures on other test sets, by model and test set.
         Where the `seconds` of the run are not known, they are those of the
-        file. What is there already is left as it is.
+        file. What is there already is left as it is. If that `is_all` not, the
+        file is another one, from which a stopped run goes on.
         """
         is_done = (self.path / "rem.json").exists()
         before = self.read_json("rem.json") if is_done else {}
@@ -290,14 +295,16 @@ class RunFolder:
         }
         known = before.get("seconds") if seconds is None else seconds
         content = {"seconds": known, "models": models}
-        if before != json.loads(json.dumps(content)):
+        if not is_all or before != json.loads(json.dumps(content)):
             for name, report in reports.items():
                 of_places, of_types = self._dictionary_paths(name)
                 report.dictionary.save(of_places)
                 if report.type_dictionary is not None:
                     report.type_dictionary.save(of_types)
             # The last file: where it is, everything is.
-            self.write_json("rem.json", content)
+            self.write_json("rem.json" if is_all else MEASURED, content)
+        if is_all:
+            (self.path / MEASURED).unlink(missing_ok=True)
 
     def _dictionary_paths(self, name: str) -> tuple[Path, Path]:
         """Returns the files of a model's trees, and of their types."""

@@ -7,6 +7,7 @@ second. A file name may also have bytes that are no UTF-8.
 
 import os
 import unicodedata
+from pathlib import Path
 
 
 def as_text(name: str) -> str:
@@ -16,3 +17,16 @@ def as_text(name: str) -> str:
     """
     text = os.fsencode(name).decode("utf-8", "backslashreplace")
     return unicodedata.normalize("NFC", text)
+
+
+def existing(path: str | Path) -> Path:
+    """Returns a path, spelt as it is on the disk if it is there."""
+    path = Path(path)
+    if path.exists() or path == path.parent:
+        return path
+    folder = existing(path.parent)
+    for form in ("NFC", "NFD"):
+        other = folder / unicodedata.normalize(form, path.name)
+        if other.exists():
+            return other
+    return folder / path.name

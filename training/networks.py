@@ -10,7 +10,6 @@ import tfcaps
 from cli import UserError
 from tfcaps import graphs
 from training import backbone as backbones
-from training import efficientnet_lite0
 from training.configs import Config
 from training.datasets import Data, channel_statistics
 from training.models import MODELS, builder, network
@@ -21,10 +20,15 @@ Shape = tuple[int, int, int]
 _LARGEST = 40
 
 
-def build_for(data: Data, config: Config) -> keras.Model:
-    """Returns the network of the settings, not compiled."""
+def build_for(
+    data: Data, config: Config, *, decoder: bool | None = None
+) -> keras.Model:
+    """Returns the network of the settings, not compiled.
+
+    It has a decoder if one is trained with the capsules, or as `decoder` tells.
+    """
     mean, std = config.mean, config.std
-    if config.backbone == efficientnet_lite0.NAME:
+    if backbones.is_application(config.backbone):
         mean, std = (), ()  # it scales images as it has learnt to
     elif config.measured:
         mean, std = channel_statistics(data.train.images.pixels)
@@ -38,7 +42,7 @@ def build_for(data: Data, config: Config) -> keras.Model:
         data.image_shape,
         data.num_classes,
         backbone=backbone,
-        decoder=config.decoder == "joint",
+        decoder=config.decoder == "joint" if decoder is None else decoder,
         mean=mean,
         std=std,
         routing=config.routing,

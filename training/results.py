@@ -126,6 +126,8 @@ def measure(
             of_tests.pop("test"), faithfulness=used, named_parts=named
         )
         tests[name] = {test: one.to_dict() for test, one in of_tests.items()}
+        if folder is not None and len(reports) < len(models):
+            folder.save_reports(reports, tests, is_all=False)
     return Results(reports, tests, sample)
 
 
@@ -234,6 +236,7 @@ def write_report(
     models: Models,
     results: Results,
     name: str,
+    decoded: keras.Model | None = None,
 ) -> Path:
     """Draws `figures/<name>.png` and writes `report.html`; returns its path.
 
@@ -251,6 +254,8 @@ def write_report(
     (others if first else first).append(trees)
     if maps := figures.saliency(models, reports, sample):
         others.append(maps)
+    if decoded is not None:
+        others.append(figures.reconstructions(decoded, sample))
     head, *rows = summary.cells(reports)
     text = (folder.path / "environment.json").read_text("utf-8")
     settings = {**dataclasses.asdict(config), **json.loads(text)}

@@ -23,6 +23,7 @@ if __name__ == "__main__":
 from cli import Parser, UserError, check_installed, run_loading
 from training import models, sources
 from training.configs import add_flags
+from training.names import existing
 
 _EPILOG = """\
 examples:
@@ -37,7 +38,8 @@ Settings that are not given come from training/recipes.toml.
 _SWITCHES = """
 resume: go on with the run in --out, with its settings
 dry-run: print what the run would do and how long it may take, and end
-bare: train and measure, but draw and export nothing
+bare: train and measure, but draw and export nothing, and train no decoder on
+    frozen capsules
 force: train REM even if the baseline has learnt nothing
 list-datasets: print the names with their meaning, and end
 list-models: print the names with their meaning, and end
@@ -67,7 +69,7 @@ def make_parser() -> Parser:
     )
     add(
         "--out",
-        type=Path,
+        type=existing,
         metavar="FOLDER",
         help="run folder, which must not exist (default: a new one in runs/)",
     )
@@ -85,6 +87,10 @@ def check(options: argparse.Namespace) -> None:
             for name, one in known.items():
                 print(f"{name:{width}}  {one.about}")
             raise SystemExit(0)
+    for name in ("dataset", "data_dir", "start_from"):
+        value = getattr(options, name)
+        if value and not Path(value).exists() and existing(value).exists():
+            setattr(options, name, str(existing(value)))
     if options.dataset is not None or options.data_dir is not None:
         sources.check(
             options.dataset if options.dataset is not None else "digits",
@@ -92,6 +98,13 @@ def check(options: argparse.Namespace) -> None:
         )
     if options.model is not None:
         models.network(options.model)
+    try:
+        str(options.out).encode()
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"--out {options.out} has bytes that are no UTF-8, and TensorFlow "
+            "writes nothing there; give another name."
+        ) from error
     if options.resume and options.out is None:
         raise UserError("--resume needs --out, the folder of the run.")
     begun = [options.out] if options.resume else []
@@ -180,11 +193,18 @@ def train_and_measure(
         seconds = None if started is None else time.monotonic() - started
         folder.save_reports(measured.reports, measured.tests, seconds)
         if not options.bare:
+            model = trained[config.model_names[-1]]
             if not folder.has_report():
+                # A decoder on frozen capsules is small enough for one process.
+                alone = config.strategy == "data-parallel"
+                decoded = train.train_decoder(
+                    model, data, folder, None if alone else strategy
+                )
                 print("\ndrawing the figures of the report", flush=True)
-                results.write_report(folder, trained, measured, data.name)
-            name = trained[config.model_names[-1]].name
-            failure = results.export(folder, name)
+                results.write_report(
+                    folder, trained, measured, data.name, decoded
+                )
+            failure = results.export(folder, model.name)
         results.tell(folder, measured, has_report=not options.bare)
     devices.wait()
     if failure is not None:

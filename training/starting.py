@@ -115,9 +115,9 @@ def how_to_resume(options: argparse.Namespace, path: Path) -> str:
 
 def check_fit(data: Data, config: Config) -> keras.Model:
     """Builds the network once, before anything is written, and returns it."""
-    model = networks.build_for(data, config)
+    model = networks.build_for(data, config, decoder=config.decoder != "none")
     if (start := network(config)) is not None:
-        model = begin_with(model, start)
+        model = begin_with(networks.build_for(data, config), start)
     try:
         rem.quantize_couplings(model, config.fixed_levels, mode=config.mode)
     except ValueError as error:

@@ -10,31 +10,119 @@ from typing import Any
 from markdown_table import markdown
 from tfcaps.rem import Report
 from tfcaps.rem.evaluation.words import BY_PLACE
-from training.tables import COLUMNS, TITLES, Column, columns
+from training.tables import TITLES, Column
 
 WIDTH = 100  # characters in a line of the terminal
 GLOSSARY = "docs/glossary.md"
 _ROOT = Path(__file__).parents[1]
 
-_COLUMNS, _BESIDE = columns("summary"), columns("beside")
-_CHANGES = "answer changes"
+_CHANGES = Column(
+    "answer changes", "answer_changes.zero", 1, 100, optional=True
+)
+_BESIDE = (
+    Column("by chance", "answer_changes_chance", 1, 100),
+    Column("of others", "answer_changes_active.zero", 1, 100),
+)
+_COLUMNS = (
+    Column("accuracy", "accuracy", 2, 100),
+    Column("found once", "named_parts.found_once", 1, 100, optional=True),
+    Column("NMI", "named_parts.information", 2, optional=True),
+    Column("local", "pixels.local_truth.grey", 1, 100, optional=True),
+    _CHANGES,
+    Column("shorter", "shorter.zero", 1, 100, optional=True),
+    Column("by place", "entropy_bits", 2),
+    Column("type", "type_entropy_bits", 2, optional=True),
+    Column("weights", "nonzero_parameters", 0),
+    Column("pruned", "sparsity", 1, 100),
+)
 _OF_SIZE = ("weights", "pruned")
 _LEAST = 0.1  # of NMI and bits, by which models differ; otherwise a point
+_MEANINGS = {
+    "found once": "parts with exactly one leaf",
+    "NMI": "whether a capsule's type tells what kind of part it lies on, 1 is "
+    "always",
+    "local": "leaves that stay when all outside their window is grey",
+    "answer changes": "images with another answer without their tree, at 0 (by "
+    "chance, without as many other active capsules)",
+    "shorter": "images whose class has less than half its length then",
+    "by place": "bits of entropy of the trees of a class, the paper's key",
+    "type": "the same of trees by type or slot",
+}
+
+
+def sentence(report: Report) -> str:
+    """Returns one sentence: is the network right, and do its trees say why?"""
+    start = f"The accuracy on new images is {_percent(report.accuracy)}"
+    if report.learnt is False:
+        return (
+            f"{start}, and that of always answering the most frequent class "
+            f"{_percent(report.majority_share)}: the network has learnt "
+            "nothing."
+        )
+    used, named = report.faithfulness, report.named_parts
+    if reason := _why_not(report):
+        return f"{start}, but {reason}."
+    if used is None or used.empty is None:
+        why = "was not measured"
+        if used is not None:
+            why = "cannot be told, as nearly all images have the same answer"
+        return f"{start}; whether the network uses its trees {why}."
+    without = (
+        "without them the answer changes for "
+        f"{_percent(used.answer_changes['zero'])} of the images (with them at "
+        f"their mean {_percent(used.answer_changes['mean'])}, by chance "
+        f"{_percent(used.answer_changes_chance)})"
+    )
+    text = f"{start}, and the network uses its trees: {without}"
+    if named is None:
+        return f"{text}; they are of capsules without places."
+    if named.named is None:
+        return f"{text}; whether they name parts is not known without masks."
+    if not named.named:
+        why = named.verdict.partition(": ")[2]
+        return f"{text}, but they do not name parts: {why}"
+    if used.pixels is not None and not used.pixels.local:
+        return f"{text}, but a leaf is not made by what is under it."
+    alone = ", as the images alone show," * (named.clear is not None)
+    return (
+        f"{start}, and the trees say why: {_percent(named.found_once or 0.0)} "
+        f"of the parts{alone} are in them, each once, and {without}."
+    )
+
+
+def _why_not(report: Report) -> str:
+    """Returns why trees explain nothing; nothing if they may explain."""
+    used, no = report.faithfulness, "its trees do not say why: "
+    if report.trivial:
+        if report.whole_share > 0.5:
+            return f"{no}nearly every capsule is in every tree"
+        return f"{no}its couplings are all but equal"
+    if used is None or not used.empty:
+        return ""
+    if used.empty_trees > 0.5:
+        return f"{no}{_percent(used.empty_trees)} of them have no part at all"
+    name, control = used.doubt or ("", "")
+    if control:
+        return f"{no}as many {control} matter as much"
+    same = _percent(1.0 - used.answer_changes[name])
+    same = f"without them {same} of the images keep their answer"
+    if used.is_redundant:
+        return (
+            f"its trees are not needed: {same}, if less surely, as what is "
+            "left is enough"
+        )
+    return f"{no}{same}"
 
 
 def sentences(report: Report) -> list[tuple[str, bool]]:
     """Returns what is said of a model, each with whether it is a warning."""
-    start = f"The accuracy on new images is {100 * report.accuracy:.1f} %."
-    used, named = report.faithfulness, report.named_parts
-    if used is None or report.trivial or report.learnt is False:
-        return [(f"{start} {report.verdict}", is_warning(report))]
-    said = [(f"{start} {used.verdict}", is_warning(report))]
-    if named is not None:
-        said.append((named.verdict, named.named is False))
-    if used.pixels is not None:
-        said.append((used.pixels.verdict, not used.pixels.local))
-    if used.saliency is not None and not used.saliency.specific:
-        said.append((used.saliency.verdict, True))
+    said = [(sentence(report), is_warning(report))]
+    used = report.faithfulness
+    if used is not None and report.learnt is not False:
+        if used.pixels is not None:
+            said.append((used.pixels.verdict, not used.pixels.local))
+        if used.saliency is not None and not used.saliency.specific:
+            said.append((used.saliency.verdict, True))
     return said
 
 
@@ -45,14 +133,14 @@ def is_warning(report: Report) -> bool:
 
 def cells(reports: Mapping[str, Report]) -> list[list[str]]:
     """Returns head and rows of the table, of that in which models differ."""
-    shown, _ = _columns(reports)
-    rows = [["model", *(column.title for column in shown)]]
+    columns, _ = _columns(reports)
+    rows = [["model", *(column.title for column in columns)]]
     for name, report in reports.items():
         known = [report.to_dict()]
-        row = [TITLES[name], *(column.write(known) for column in shown)]
-        if report.faithfulness is not None and _CHANGES in rows[0]:
+        row = [TITLES[name], *(column.write(known) for column in columns)]
+        if report.faithfulness is not None and _CHANGES in columns:
             beside = ", ".join(column.write(known) for column in _BESIDE)
-            row[rows[0].index(_CHANGES)] += f" ({beside})"
+            row[1 + columns.index(_CHANGES)] += f" ({beside})"
         rows.append(row)
     return rows
 
@@ -95,10 +183,7 @@ def note(reports: Mapping[str, Report]) -> str:
         )
         text = f"{text} {', '.join(values)}.\n"
     titles = [c.title for c in _COLUMNS if c in differ or c in alike]
-    known = COLUMNS["meanings"]
-    meanings = [
-        " ".join(f"{t}: {known[t]}".split()) for t in titles if t in known
-    ]
+    meanings = [f"{t}: {_MEANINGS[t]}" for t in titles if t in _MEANINGS]
     text += f"In %, but for NMI, bits and weights. {'; '.join(meanings)}."
     types = [report.type_entropy_bits for report in reports.values()]
     return text if None in types else f"{text} {BY_PLACE}"
@@ -169,3 +254,7 @@ def wrapped(paragraphs: str) -> str:
         textwrap.fill(paragraph, WIDTH, break_long_words=False)
         for paragraph in paragraphs.splitlines()
     )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"

@@ -232,3 +232,37 @@ def fit(
         shuffle=False,  # the batches have an order of their own
         callbacks=[starter, StopIfNotFinite(), *callbacks],
     )
+
+
+def train_decoder(
+    model: keras.Model, data: Data, folder: RunFolder, strategy: Strategy | None
+) -> keras.Model | None:
+    """Returns the model with its decoder, or None if there is to be none.
+
+    A decoder on frozen capsules is trained now, or taken from the folder if
+    that was done before.
+    """
+    config = folder.config
+    if config.decoder != "frozen":
+        return model if config.decoder == "joint" else None
+    if folder.model_path("decoder").exists():
+        return folder.load_model("decoder")
+    print("\nDecoder on the frozen capsules", flush=True)
+    keras.utils.set_random_seed(config.seed)
+    with devices.scope(strategy):
+        # A copy from the file, because freezing changes the layers.
+        classifier = folder.load_model(config.model_names[-1])
+        arguments = models.network(config.model).decoder
+        decoded = tfcaps.models.with_decoder(
+            classifier, frozen=True, **arguments
+        )
+        batches = training_batches(decoded, data, config)
+        loss = tfcaps.losses.ReconstructionLoss(objectives.RECONSTRUCTION)
+        rate = objectives.learning_rate(config, batches.num_batches)
+        decoded.compile(
+            keras.optimizers.Adam(rate),
+            {"lengths": None, "reconstruction": loss},
+        )
+        fit(decoded, batches, [], config.epochs)
+    folder.save_model("decoder", decoded)
+    return decoded

@@ -29,7 +29,7 @@ MACHINE = {
 }
 ROWS = [
     Row("tiled", [64, 8], {"ms": 90.0}, {"ms": 1800.0}, "ours"),
-    Row("ours", [64, 8], {"ms": 10.0}, {"ms": 400.0}, "ours", 7e3, 2.5),
+    Row("ours", [64, 8], {"ms": 10.0}, {"ms": 400.0}, "ours", 1e3, 7e3, 2.5),
 ]
 SMALL = Size(batch=2, children=5, child_dim=4, parents=3, dim=6)
 
@@ -91,16 +91,17 @@ def test_a_part_takes_its_own_place_and_the_page_compares_its_rows(
 ):
     for module in (formulations, models, serving):
         monkeypatch.setattr(module, "measure", lambda _: ROWS)
+    monkeypatch.setattr(models, "measure_on_gpu", lambda _: ROWS)
     monkeypatch.setattr(run, "machine", lambda: MACHINE)
     out = ("--out", tmp_path / "new")
     command("--only", "formulations", "--rounds", 3, *out)
-    command("--only", "models", "serving", "--quick", *out)
+    command("--only", "models", "gpu", "serving", "--quick", *out)
     page = (tmp_path / "new" / "benchmarks.md").read_text("utf-8")
-    for part in ("formulations", "models", "serving"):
+    for part in ("formulations", "models", "gpu", "serving"):
         assert cells(page, part) == [
             [part, "tiled", "64x8", "90.00", "9.00", "1,800.00", "4.50", "",
              "", "", "ours"],
-            [part, "ours", "64x8", "10.00", "", "400.00", "", "",
+            [part, "ours", "64x8", "10.00", "", "400.00", "", "1,000",
              "7,000", "2.50", ""],
         ]  # fmt: skip
     line = (
@@ -110,6 +111,7 @@ def test_a_part_takes_its_own_place_and_the_page_compares_its_rows(
     assert page.endswith(
         f"\n- formulations: {line} 3 rounds.\n"
         f"- models: {line} 2 rounds, quick.\n"
+        f"- gpu: {line} 2 rounds, quick.\n"
         f"- serving: {line} 2 rounds, quick.\n"
     )
 
@@ -153,6 +155,12 @@ def test_every_client_is_answered():
         assert 0 < row.forward["ms"] <= row.p99_ms and row.per_second > 0
     waits = serving.load(lambda image: time.sleep(0.01), None, 4, 0.05)
     assert 4 <= len(waits) <= 24
+
+
+def test_another_backend_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
+    told = command("--only", "gpu", "--out", tmp_path, status=2)
+    assert "need the backend tensorflow or jax, not 'torch'" in told
 
 
 def test_the_page_in_results_is_made_of_its_data():

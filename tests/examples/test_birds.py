@@ -81,5 +81,5 @@ def test_photos_of_a_run_are_drawn(tmp_path):
     flags = f"{tmp_path}/run --cache {tmp_path}/cache --to {tmp_path}"
     photo_page.run(photo_page.make_parser().parse_args(flags.split()))
     names = {path.stem: path.stat().st_size for path in tmp_path.glob("*.jpg")}
-    assert {*names} == {"photos_trees", "photos_types"}
+    assert {*names} == {"photos_trees", "photos_types", "photos_field"}
     assert max(names.values()) < 300_000

@@ -7,11 +7,11 @@ import pytest
 from PIL import Image
 
 from cli import run_command
+from export import check as export_check
 from export import run as export_run
 from tests import bad_files
 from tests.commands import told_by
 from tests.training.test_run import tiny_data
-from tfcaps.export import ExportError, check
 from training import explain, run, tables
 
 COMMANDS = {
@@ -19,6 +19,7 @@ COMMANDS = {
     "explain": explain.main,
     "tables": lambda argv: run_command(tables.make_parser(), tables.main, argv),
     "export": export_run.main,
+    "check": export_check.main,
 }
 
 
@@ -164,6 +165,8 @@ FILES = {
         "export --to s --run done",
     ),
     "done/rem.json": ("tables --to s.jsonl done",),
+    "exported/manifest.json": ("check exported",),
+    "exported/saved_model.pb": ("check exported",),
 }
 # A missing model is trained, and classes need no names.
 ALLOWED = ("done/model.keras", "run"), ("done/data.json", "export")
@@ -193,8 +196,7 @@ def test_a_manifest_that_points_outside(work, name):
     about = json.loads(path.read_text("utf-8"))
     about["files"][name] = "0" * 64
     path.write_text(json.dumps(about))
-    with pytest.raises(ExportError, match="is missing"):
-        list(check(work / "exported"))
+    assert_refused(work, "check exported", "is missing")
 
 
 @pytest.mark.filterwarnings("ignore:Skipping invalid path:UserWarning")

@@ -6,10 +6,12 @@ import pytest
 
 from tests.backends import on_tensorflow
 from tests.networks import tiny_capsnet
+from tests.tolerance import SUMS
 from tfcaps.graphs import children_grid
-from training import train
-from training.augmentation import Augmentation
+from training import recipes, train
+from training.augmentation import Augmentation, warped
 from training.batches import Batches, measured_at_once, stream
+from training.configs import Config
 from training.images import Images
 
 _EVERYTHING = Augmentation(
@@ -163,6 +165,16 @@ def test_contrast_keeps_the_mean():
     assert 0.2 <= factors.min() < 0.25 and 1.75 < factors.max() <= 1.8001
 
 
+def test_protocols_are_settings():
+    for name in (*recipes.IMAGES, "mine.npz"):
+        recipes.prepared(Config(dataset=name))
+    for name, resize in (
+        *(("mine.npz", None), ("cifar10", 24), ("cifar10:3.0.2", 24)),
+        ("imagenette/160px-v2", 128),
+    ):
+        assert recipes.prepared(Config(dataset=name)).resize == resize
+
+
 def test_rare_classes_are_repeated_until_all_are_equally_frequent():
     labels = np.array([0] * 7 + [1] * 2 + [3])
     images = np.arange(10, dtype=np.uint8).reshape(10, 1, 1, 1)
@@ -173,6 +185,26 @@ def test_rare_classes_are_repeated_until_all_are_equally_frequent():
     shown = np.concatenate([batches[k][0] for k in range(6)]).ravel() * 255
     times = np.bincount(np.rint(shown).astype(int))
     assert times.tolist() == [1] * 7 + [4, 3, 7]
+
+
+def test_images_are_warped_about_their_middle_and_keep_their_edges():
+    images = np.zeros((3, 5, 7, 1), np.float32)
+    images[:, 1, 2] = 1.0
+    images[:, :, 6] = 0.5
+    turned = [[-1.0, 0.0], [0.0, -1.0]]
+    new = warped(
+        images,
+        np.array([np.eye(2), turned, np.eye(2)]),
+        np.array([[0.0, 0.0], [0.0, 0.0], [-1.0, 3.0]]),
+        (5, 7),
+    )
+    np.testing.assert_array_equal(new[0], images[0])
+    np.testing.assert_allclose(new[1], images[1, ::-1, ::-1], atol=SUMS)
+    moved = np.zeros((5, 7))
+    moved[:, 3:] = 0.5  # the right edge, again and again
+    np.testing.assert_allclose(new[2, ..., 0], moved, atol=SUMS)
+    half = warped(images[:1], np.eye(2)[None], np.array([[0.5, 0.0]]), (5, 7))
+    assert half[0, 1, 2, 0] == half[0, 0, 2, 0] == 0.5
 
 
 @pytest.mark.parametrize(

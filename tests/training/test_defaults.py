@@ -12,6 +12,7 @@ from tests.pictures import KINDS, write_shapes
 from tests.training.test_run import command, metrics, tiny_data
 from training import configs, datasets, defaults, devices, recipes, train
 from training.batches import Batches
+from training.configs import Config
 from training.folder import RunFolder
 from training.run import make_parser
 from training.starting import open_folder
@@ -82,11 +83,25 @@ def test_rare_classes_and_changes_follow_from_the_pictures(tmp_path):
     assert "rare classes are seen more often (--no-balanced)" in text
 
 
+def test_other_networks_keep_their_losses_and_small_pictures_theirs(tmp_path):
+    large = write_empty(tmp_path / "large", 40, (40, 40))
+    other = defaults.load(large, "dr_capsnet_small")
+    assert other.epochs == 1100 and not other.coupling_types
+    assert other.sharpness_start is None
+    assert any(other.counterfactual_weights)
+    small = write_empty(tmp_path / "small", 40, (9, 30))
+    assert defaults.load(small) == recipes.applied(
+        "trees", Config(dataset=small)
+    )
+    (tmp_path / "none").mkdir()
+    assert defaults.load(str(tmp_path / "none")).epochs == Config().epochs
+
+
 @pytest.mark.slow
 def test_a_plan_tells_what_is_done_with_pictures(tmp_path):
     write_shapes(tmp_path / "shapes", dict.fromkeys(KINDS, 10), seed=1)
     (tmp_path / "shapes" / "ring" / "1.png").write_bytes(b"broken")
-    flags = ("--dataset", tmp_path / "shapes", "--dry-run")
+    flags = ("--dataset", tmp_path / "shapes", "--dry-run", "--skip-broken")
     printed = command(*flags, "--out", tmp_path / "run", "--epochs", 3)
     assert "left out  " in printed and "1.png is not a readable" in printed
     assert "pictures  29, sides of 4" in printed
@@ -153,22 +168,33 @@ def test_settings_follow_from_the_data_set_and_the_network(
 
 
 @pytest.mark.parametrize(
-    ("dataset", "changes", "in_use", "not_in_use"),
+    ("dataset", "changes", "in_use"),
     [
-        ("figures", {}, "pruning_end", "coupling_spread coupling_ramp"),
-        ("figures", {"rem": False}, "levels mode", "pruning final_sparsity"),
-        ("digits", {"pruning": "snip"}, "coupling_share", "pruning_begin"),
-        ("digits", recipes.TRAINING["paper"], "decay", "coupling_share"),
+        ("figures", {}, "final_sparsity pruning_begin pruning_end"),
+        ("figures", {"rem": False}, ""),
+        (
+            "digits",
+            {"pruning": "iterative", "coupling_crowding": 0.0},
+            "final_sparsity max_searches min_accuracy coupling_spread "
+            "coupling_polarization coupling_crowding coupling_types "
+            "counterfactual_necessity counterfactual_sufficiency coupling_ramp",
+        ),
+        (
+            "digits",
+            {**recipes.TRAINING["paper"], "pruning": "none"},
+            "decay_factor decay_targets coupling_spread coupling_polarization "
+            "coupling_crowding counterfactual_necessity "
+            "counterfactual_sufficiency",
+        ),
     ],
 )
-def test_settings_that_change_nothing_are_told(
-    dataset, changes, in_use, not_in_use
-):
+def test_settings_that_change_nothing_are_told(dataset, changes, in_use):
     config = dataclasses.replace(
         defaults.load(dataset), **{"rem": True, **changes}
     )
-    assert all(map(config.uses, in_use.split()))
-    assert not any(map(config.uses, not_in_use.split()))
+    of_rem = [*configs.SETTINGS][[*configs.SETTINGS].index("final_sparsity") :]
+    of_rem.remove("decay")
+    assert [n for n in of_rem if config.uses(n)] == in_use.split()
 
 
 _PAPER = recipes.TRAINING["paper"]

@@ -103,15 +103,17 @@ def test_pictures_are_named_and_drawn(run, tmp_path):
     records = records_of(run.path / "explained")
     for record, file, size in zip(records, (path, other), (8, 16), strict=True):
         assert record["file"] == str(file) and record["width"] == size
-        number = "-2" * (file == other)
-        assert record["drawing"] == f"named_tree{number}.png"
+        assert record["drawing"] == f"named_tree-{1 + (file == other)}.png"
         boxes = [leaf["box"] for leaf in record["leaves"]]
         assert boxes and np.max(boxes) >= size - 2
         assert f'"box": {boxes[0]}' in text
-    # What an earlier call drew is gone.
+    # What an earlier call drew is gone, and nothing else.
+    kept = save(
+        run.path / "explained" / "named_tree-mine.png", NOISE[0, ..., 0]
+    )
     command("--run", run.path, path)
-    drawings = {f.name for f in (run.path / "explained").glob("*.png")}
-    assert drawings == {"named_tree.png", "tree_fields.png"}
+    drawings = {file.name for file in kept.parent.glob("*.png")}
+    assert drawings == {"named_tree.png", "tree_fields.png", kept.name}
 
 
 @pytest.mark.slow
@@ -133,8 +135,10 @@ def test_a_folder_becomes_a_page_and_data(run, photos, tmp_path, monkeypatch):
         found = [row[key] for key in ("class", "runner_up", "true_class")]
         assert found == [first, second, truth] and row["file"] == str(path)
         mark = "yes" if first == truth else f"WRONG: {truth}"
-        assert f"<td>{path}</td><td>{first}</td>" in page
+        assert f"<td>{truth}/{path.name}</td><td>{first}</td>" in page
         assert f"<td>{mark}</td>" in page
+        taken = f"{truth}/{path.name} taken for {first}"
+        assert (taken in printed) == (first != truth)
     # Four are drawn, wrong ones first, and each by itself.
     wrong = [k for k in range(6) if NAMES[order[k, 0]] != paths[k].parent.name]
     right = 6 - len(wrong)
@@ -157,30 +161,37 @@ def test_a_folder_becomes_a_page_and_data(run, photos, tmp_path, monkeypatch):
     assert "4 of the 6 pictures are drawn, wrong ones first" in page
 
 
-def test_broken_pictures_are_left_out_and_named(run, photos, tmp_path):
+def test_broken_pictures_are_named_and_may_be_left_out(run, photos, tmp_path):
     (photos / "bee" / "0.png").write_bytes(b"no picture")
     arguments = ("--run", run.path, photos / "bee", "--out", tmp_path / "out")
-    assert "left out: " in command(*arguments)
+    error = refused(*arguments)
+    assert "0.png is not a readable image. To leave such files out" in error
+    assert not (tmp_path / "out").exists()
+    assert "left out: " in command(*arguments, "--skip-broken")
     page = (tmp_path / "out" / "index.html").read_text("utf-8")
     assert "0.png is not a readable image." in page
     [row] = records_of(tmp_path / "out")
     assert row["file"] == str(photos / "bee" / "1.png")
     assert row["true_class"] is None  # the folder itself tells nothing
     (photos / "bee" / "1.png").write_bytes(b"no picture")
-    assert "none of the 2 pictures can be read" in refused(*arguments)
+    told = refused(*arguments, "--skip-broken")
+    assert "none of the 2 pictures can be read" in told
 
 
-def test_pictures_are_found_once_with_their_classes(photos, tmp_path):
+def test_pictures_are_found_once_and_told_apart(photos, tmp_path):
     other = tmp_path / "other"
-    for path in ("bee/0.png", "zoo/x.JPG", "top.gif"):
-        (other / path).parent.mkdir(parents=True, exist_ok=True)
-        (other / path).write_bytes(b"")
+    for name in ("bee/0.png", "zoo/x.JPG", "top.gif"):
+        (other / name).parent.mkdir(parents=True, exist_ok=True)
+        (other / name).write_bytes(b"")
     single = photos / "ant" / "1.png"
     found, _ = explain_job.find([photos, other, single, single], NAMES)
-    truths = {picture.path: picture.truth for picture in found}
+    truths = {picture.name: picture.truth for picture in found}
     assert len(truths) == len(found) == 6 + 3
-    assert truths[other / "bee/0.png"] == truths[photos / "bee/0.png"] == "bee"
-    assert truths[other / "zoo/x.JPG"] is truths[other / "top.gif"] is None
+    assert (
+        truths[f"{other}/bee/0.png"] == truths[f"{photos}/bee/0.png"] == "bee"
+    )
+    assert truths["cat/1.png"] == "cat"
+    assert truths["zoo/x.JPG"] is truths["top.gif"] is None
     # A class of one word may have a slash, which no folder has.
     (photos / "a-b").mkdir()
     (photos / "a-b" / "1.png").write_bytes(b"")
@@ -205,13 +216,13 @@ def test_pictures_of_kinds_that_are_not_read_are_told(photos, tmp_path, suffix):
     (tmp_path / "phone").rename(photos / "phone")
     found, [sentence] = explain_job.find([photos], NAMES)
     assert len(found) == 6 and re.match(told, sentence)
-    picture = explain_job.Picture(photos / "phone" / f"00.{suffix}")
+    picture = explain_job.Picture(photos / "phone" / f"00.{suffix}", "x")
     with pytest.raises(UserError, match="readable image; save such pictures"):
         explain_job.read([picture], (8, 8, 1))
 
 
 def test_pictures_get_the_sides_and_channels_of_the_network(photos):
-    picture = explain_job.Picture(photos / "ant" / "0.png")
+    picture = explain_job.Picture(photos / "ant" / "0.png", "0.png")
     readable, images, _ = explain_job.read([picture], (6, 9, 3))
     assert readable == [picture._replace(size=(9, 12))]
     grey = read(picture.path)[None, ..., None]

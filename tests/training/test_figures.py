@@ -107,7 +107,7 @@ def test_every_figure_is_in_the_report(written, reports):
     [levels] = given["tradeoff"]
     assert {row["model"] for row in levels["records"]} == {"Baseline", "REM"}
     settings = page[page.index("final_sparsity") :]
-    assert "coupling_share" in settings
+    assert "coupling_share" in settings and "decay_power" not in settings
 
 
 def test_an_image_of_each_class_is_shown(written, models, sample):
@@ -147,6 +147,17 @@ def test_right_and_wrong_images_are_shown_with_their_trees(
     assert "Right and wrong images, and their trees, REM" in page
     assert f"{np.sum(~right)} of the 12 test images looked at are wrong" in page
     assert "there are no parts to show" not in page
+
+
+def test_captions_say_what_there_is_to_see(sample, models):
+    def caption(model, sample):
+        return figures.right_and_wrong("rem", model, sample).caption
+
+    whole = caption(tiny_capsnet(primary_kernel_size=6), sample)
+    assert "there are no parts to show" in whole
+    predicted = rem.trees(models["rem"], noise().test.images[:]).predicted
+    right = caption(models["rem"], sample_of(predicted))
+    assert "None of the 12 test images looked at is wrong." in right
 
 
 def test_every_class_is_shown_before_one_comes_twice():

@@ -120,3 +120,32 @@ def test_a_run_measures_parts_and_shows_them(
     assert saved["pixels"] == PIXELS.to_dict()
     assert saved["named_parts"] == json.loads(json.dumps(named.to_dict()))
     assert saved["verdict"].endswith(named.verdict)
+
+
+def test_a_stopped_run_measures_no_model_again(
+    model, masks, tmp_path, monkeypatch
+):
+    asked = []
+
+    def used(name, *others):
+        asked.append(name)
+        if asked == ["baseline", "rem"]:
+            raise KeyboardInterrupt
+        return USED
+
+    monkeypatch.setattr(results, "faithfulness", used)
+    monkeypatch.setattr(results, "in_pixels", lambda *args: PIXELS)
+    folder = RunFolder(tmp_path, Config(rem=True))
+    data, models = noise(masks=masks), {"baseline": model, "rem": model}
+    with pytest.raises(KeyboardInterrupt):
+        results.measure(folder.config, data, models, folder=folder)
+    assert not (tmp_path / "rem.json").exists()
+    both = results.measure(folder.config, data, models, folder=folder)
+    assert asked == ["baseline", "rem", "rem"]
+    measured = (tmp_path / "measured.json").read_bytes()
+    folder.save_reports(both.reports, both.tests)
+    assert {p.name for p in tmp_path.glob("*.json")} == {"rem.json"}
+    # Stopped just before that file was removed.
+    (tmp_path / "measured.json").write_bytes(measured)
+    folder.save_reports(both.reports, both.tests)
+    assert {p.name for p in tmp_path.glob("*.json")} == {"rem.json"}

@@ -50,7 +50,7 @@ def test_a_run_leaves_everything_it_promises(finished):
     }  # fmt: skip
     assert not [n for n in names if n.startswith((".", "backup"))]
     figures = {p.stem for p in (finished / "figures").iterdir()}
-    assert figures == ALWAYS | {"tradeoff_levels"}
+    assert figures == ALWAYS | {"tradeoff_levels", "reconstructions"}
     served = list((finished / "served").glob("*/*/saved_model.pb"))
     assert [p.parent.name for p in served] == ["1"]
     about = json.loads((served[0].parent / "manifest.json").read_text())

@@ -8,6 +8,7 @@ import pytest
 
 from cli import read_model
 from tests.nightly import nightly
+from tests.tolerance import assert_all_equal
 from tests.training.test_run import command, metrics, tiny_data
 from tfcaps import export as exporting
 from tfcaps import rem
@@ -73,21 +74,36 @@ def test_every_network_runs_to_its_report_and_export(
 
 
 @nightly
-def test_decoder_is_trained_with_the_network(tmp_path):
+def test_decoder_is_trained_with_the_network_and_drawn(tmp_path):
     data = tiny_data(tmp_path / "tiny.npz")
     out = tmp_path / "run"
     flags = ("--dataset", data, "--epochs", 2, "--batch-size", 8)
     command(*flags, "--rem", "--decoder", "joint", "--out", out)
-    decoded = keras.models.load_model(out / "model.keras")
+    with_decoder(out, "model")
+
+
+def test_decoder_is_drawn_and_left_out_of_serving(finished):
+    decoded = with_decoder(finished, "decoder")
+    plain = keras.models.load_model(finished / "model.keras").get_weights()
+    frozen = rem.classifier(decoded).get_weights()
+    assert_all_equal(frozen, plain)
+
+
+def with_decoder(run, name):
+    """Returns the model that decodes, which a run left with its pictures."""
+    names = {path.stem for path in (run / "figures").iterdir()}
+    assert "reconstructions" in names
+    decoded = keras.models.load_model(run / f"{name}.keras")
     images = np.zeros((2, 8, 8, 1), "float32")
     outputs = decoded.predict({"images": images, "labels": None}, verbose=0)
     assert outputs["reconstruction"].shape == images.shape
     # Pruning and its report are about the capsules.
-    report = json.loads((out / "rem.json").read_text())["models"]["rem"]
+    report = json.loads((run / "rem.json").read_text())["models"]["rem"]
     count = rem.classifier(decoded).count_params()
     assert report["total_parameters"] == count
     decoder_kernel = decoded.get_layer("reconstruction").get_weights()[0]
     assert np.mean(decoder_kernel == 0) < 0.01
+    return decoded
 
 
 @pytest.mark.parametrize(

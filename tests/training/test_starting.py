@@ -1,7 +1,11 @@
 """Runs that begin with another one's network, or go on after a stop."""
 
+import argparse
+import errno
+import fcntl
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import keras
 import numpy as np
@@ -15,6 +19,7 @@ from tfcaps import rem
 from training import datasets, networks, objectives, starting
 from training.configs import Config
 from training.folder import RunFolder
+from training.run import make_parser
 
 SHORT = ("--epochs", 1, "--bare", "--force")
 
@@ -28,7 +33,7 @@ def trained(tmp_path_factory):
     run = RunFolder(folder / "run", config)
     run.create()
     data = datasets.load(config.dataset)
-    run.save_model("baseline", networks.build_for(data, config))
+    run.save_model("baseline", networks.build_for(data, config, decoder=False))
     run.append_metrics({"model": "baseline", "epoch": 2})
     return run.path
 
@@ -63,6 +68,16 @@ def test_rem_begins_where_the_baseline_ended(tmp_path, begun, warm):
         expected = weights(tmp_path / "run" / "baseline.keras")
         assert not np.array_equal(expected[0], begun["baseline"][0])
     assert_all_equal(begun["rem"], expected)
+
+
+@pytest.mark.parametrize(
+    ("flags", "epochs"),
+    [("", 2), ("--epochs 5", 5), ("--epochs 5 --rem-epochs 4", 4)],
+)
+def test_rem_is_as_long_as_it_is_told(trained, tmp_path, flags, epochs):
+    line = f"--rem --start-from {trained} --out {tmp_path / 'run'} {flags}"
+    config = starting.open_folder(make_parser().parse_args(line.split())).config
+    assert config.of("rem").epochs == epochs
 
 
 @pytest.mark.slow
@@ -113,7 +128,7 @@ def test_a_network_that_was_made_smaller_is_trained_as_it_is(tmp_path):
     assert trained.count_params() == smaller.count_params()
     # And so is what was trained on.
     data, config = datasets.load(data), RunFolder.open(out).config
-    again = networks.build_for(data, config)
+    again = networks.build_for(data, config, decoder=False)
     assert starting.begin_with(again, trained) is trained
     # As the networks differ in size, it cannot stand for another one.
     flags = (*flags, "--model", "parts_capsnet", "--out", tmp_path / "other")
@@ -199,3 +214,24 @@ def test_a_run_that_another_process_works_on_is_not_resumed(tmp_path):
     folder.save_data("own", ["caf\xe9", "tea"])
     with pytest.raises(UserError, match="begun with 2 classes, café, tea; now"):
         folder.save_data("own", ["tea", "cafe\u0301"])
+
+
+def test_a_disk_that_locks_nothing_is_no_error(tmp_path, monkeypatch):
+    folder = RunFolder(tmp_path / "run", Config())
+    folder.create()
+    no_locks = Mock(side_effect=OSError(errno.ENOLCK, "No locks available"))
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with folder.hold():
+        no_locks.assert_called_once()
+
+
+def test_the_hint_has_what_is_no_setting(monkeypatch):
+    options = argparse.Namespace(bare=True, force=True)
+    command = "python training/run.py --resume --out x --bare --force"
+    monkeypatch.setattr(keras.backend, "backend", lambda: "tensorflow")
+    assert starting.how_to_resume(options, Path("x")) == command
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    options.bare = False
+    assert starting.how_to_resume(options, Path("x")) == (
+        "KERAS_BACKEND=jax python training/run.py --resume --out x --force"
+    )

@@ -116,3 +116,11 @@ def test_a_broken_line_is_named_and_nothing_is_written(tmp_path):
         before = path.read_bytes()
         assert_user_error(message, tables.add, path, good)
         assert path.read_bytes() == before
+
+
+def test_what_is_no_finished_run_is_an_error(tmp_path):
+    message = "is no finished run: "
+    for name, text in (("config", '{"seed": 0}'), ("rem", "{")):
+        assert_user_error(f"{message}.*{name}.json", tables.read, tmp_path)
+        (tmp_path / f"{name}.json").write_text(text)
+    assert_user_error(message, tables.read, tmp_path)

@@ -2,8 +2,8 @@
 
 `training/sources.toml` lists those that have a name. Besides them there are any
 name of TensorFlow Datasets, a file ending in `.npz` with the arrays `x_train`,
-`y_train`, `x_test`, `y_test`, and a folder with one folder of images for each
-class, see `own`.
+`y_train`, `x_test`, `y_test`, a folder with one folder of images for each
+class, and a CSV file of images and labels, see `own`.
 
 `--data-dir` is where TensorFlow Datasets are prepared, or where `<name>.npz`
 has one of them, for machines without TensorFlow; or where the original files of
@@ -33,6 +33,7 @@ def of_run(config: Config) -> Data:
         config.validation,
         resize=config.resize,
         crop=config.crop,
+        skip_broken=config.skip_broken,
         seed=config.data_seed,
     )
     return data if config.samples is None else data.reduced(config.samples)
@@ -45,6 +46,7 @@ def load(
     *,
     resize: int | None = None,
     crop: int | None = None,
+    skip_broken: bool = False,
     seed: int = 0,
 ) -> Data:
     """Loads a data set.
@@ -57,6 +59,7 @@ def load(
         resize: Rows and columns that all images get.
         crop: Rows and columns that are cut out of the middle of all but the
             training images, which `Batches` cuts.
+        skip_broken: Leave out files of a folder that cannot be read.
         seed: Draws other images of the same figures.
     """
     check(name, data_dir)
@@ -69,8 +72,8 @@ def load(
         make: Callable[..., Data] = getattr(module, function)
         options = {**source.options, **({"seed": seed} if seed else {})}
         data = make(data_dir=data_dir, validation=validation, **options)
-    elif name not in SOURCES and name and path.is_dir():
-        data = own.load(path, resize, validation)
+    elif name not in SOURCES and name and own.is_listed(path):
+        data = own.load(path, resize, validation, skip_broken=skip_broken)
     else:
         packed = Path(data_dir or "") / f"{name}.npz"
         if path.suffix == ".npz":

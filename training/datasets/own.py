@@ -1,16 +1,19 @@
-"""A user's own images: an `.npz` file, or a folder of class folders.
+"""A user's own images: an `.npz` file, a folder of class folders, or a CSV.
 
-Pictures that cannot be read, that come twice or that stand in two classes are
-left out, with a sentence each.
+In a folder stands one folder of pictures for each class. The first line of a
+CSV file has the names of the columns: `file`, from the folder of the CSV file,
+and `label`. A column `split`, if there is one, says `train`, `validation` or
+`test`. Others are not looked at.
 """
 
 import collections
 import contextlib
+import csv
 import dataclasses
 import hashlib
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,21 +21,25 @@ import numpy as np
 
 from cli import UserError, progress
 from training import pictures
+from training.datasets import keypoint_photos
 from training.datasets.data import Data, checked, held_out
 from training.datasets.npz import missing, opened
 from training.datasets.prepared import TEST_SHARE
 from training.images import Array, Images, Split, size_text
-from training.names import as_text
+from training.names import as_text, existing
 
 PARTS = ("train", "validation", "test")
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 _FEWEST_SHOWN = 1000  # pictures whose reading has a progress bar
+_ONE_CLASS = "picture has one class; several labels for one are not supported."
 
 
 def npz(path: Path) -> Data:
     """Loads arrays of a file."""
     with opened(path) as arrays:
         names = getattr(arrays, "files", [])
+        if "jpeg" in names:
+            return _of_photos(path.stem, keypoint_photos.read(path, arrays))
         if missing(arrays, _ARRAYS):
             raise UserError(
                 f"{path} must have the arrays {', '.join(_ARRAYS)}; "
@@ -40,6 +47,15 @@ def npz(path: Path) -> Data:
             )
         x_train, y_train, x_test, y_test = (arrays[n] for n in _ARRAYS)
     return checked(path.stem, (x_train, y_train), (x_test, y_test), None)
+
+
+def _of_photos(name: str, photos: keypoint_photos.KeypointPhotos) -> Data:
+    """Returns photos and classes, without what is to measure by."""
+    train, test = [
+        (photos.images[rows], photos.labels[rows])
+        for rows in (photos.is_train, ~photos.is_train)
+    ]
+    return checked(name, train, test, photos.class_names)
 
 
 # ----------------------------------------------------- which pictures there are
@@ -51,12 +67,16 @@ class Picture(NamedTuple):
     file: Path
     label: str
     part: str = "train"  # one of `PARTS`
+    where: str = ""  # the line of a CSV file that lists it
+
+    def __str__(self) -> str:
+        return f"{self.file} ({self.where})" if self.where else str(self.file)
 
 
 class Listing(NamedTuple):
     """Pictures, and what was left out."""
 
-    folder: Path
+    source: Path  # the folder or file that lists them
     pictures: tuple[Picture, ...]
     class_names: tuple[str, ...]  # also those without pictures
     left_out: tuple[str, ...] = ()  # a sentence for each file
@@ -89,25 +109,31 @@ class Listing(NamedTuple):
         return [rows[part] for part in PARTS]
 
 
-def list_pictures(folder: Path) -> Listing:
-    """Lists the pictures of a folder of class folders."""
-    folders = [f for f in sorted(folder.iterdir()) if f.is_dir() and _shows(f)]
-    listed: list[Picture] = []
-    left_out = [pictures.unread_in(f) for f in (folder, *folders)]
-    for inner in folders:
-        files = pictures.files_in(inner)
-        listed += [Picture(f, as_text(inner.name)) for f in files]
-        for deeper, inside, _ in os.walk(inner):
+def is_listed(path: Path) -> bool:
+    """Tells whether a path is a folder or a CSV file of pictures."""
+    return path.is_dir() or path.suffix.lower() == ".csv"
+
+
+def list_pictures(path: Path) -> Listing:
+    """Lists the pictures of a folder or a CSV file."""
+    if not path.is_dir():
+        listed = tuple(_of_csv(path))
+        return Listing(path, listed, tuple(sorted({p.label for p in listed})))
+    folders = [f for f in sorted(path.iterdir()) if f.is_dir() and _shows(f)]
+    listed, left_out = (), [pictures.unread_in(f) for f in (path, *folders)]
+    for folder in folders:
+        files = pictures.files_in(folder)
+        listed += tuple(Picture(f, as_text(folder.name)) for f in files)
+        for deeper, inside, _ in os.walk(folder):
             inside[:] = sorted(name for name in inside if _shows(Path(name)))
             files = pictures.files_in(Path(deeper))
-            if files and files[0].parent != inner:
+            if files and files[0].parent != folder:
                 left_out.append(
                     f"{files[0]} and what else is in {deeper}: pictures must "
-                    f"stand in {inner} itself."
+                    f"stand in {folder} itself, or be listed in a CSV file."
                 )
-    names = sorted({as_text(inner.name) for inner in folders})
-    reasons = tuple(filter(None, left_out))
-    return Listing(folder, tuple(listed), tuple(names), reasons)
+    names = sorted({as_text(folder.name) for folder in folders})
+    return Listing(path, listed, tuple(names), tuple(filter(None, left_out)))
 
 
 def _shows(folder: Path) -> bool:
@@ -115,32 +141,79 @@ def _shows(folder: Path) -> bool:
     return folder.name[0] != "." and folder.name != "__MACOSX"
 
 
+def _of_csv(path: Path) -> Iterator[Picture]:
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            rows = csv.reader(file, strict=True)
+            columns = [name.strip() for name in next(rows, [])]
+            if not {"file", "label"} <= set(columns):
+                raise UserError(
+                    f"{path} must have the columns file and label, named in "
+                    "its first line and separated by commas; it has "
+                    f"{', '.join(columns) or 'none'}."
+                )
+            for row in filter(None, rows):
+                where = f"{path}, line {rows.line_num}"
+                if len(row) != len(columns):
+                    raise UserError(
+                        f"{where} must have {len(columns)} cells, as the first "
+                        "line has; put a name with a comma into quotes."
+                    )
+                cells = dict(zip(columns, map(str.strip, row), strict=True))
+                yield _of_row({"split": "train"} | cells, path, where)
+    except FileNotFoundError as error:
+        raise UserError(f"there is no file {path}.") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        message = f"{path} is not a readable CSV file in UTF-8: {error}."
+        raise UserError(message) from error
+
+
+def _of_row(cells: Mapping[str, str], path: Path, where: str) -> Picture:
+    file, label, part = (cells[name] for name in ("file", "label", "split"))
+    if not (file and label and part in PARTS):
+        raise UserError(
+            f"{where} must have a file, a label, and as split one of "
+            f"{', '.join(PARTS)}; it has {file!r}, {label!r} and {part!r}."
+        )
+    if ";" in label or "|" in label:
+        raise UserError(f"{where} has the labels {label!r}; a {_ONE_CLASS}")
+    return Picture(existing(path.parent / file), as_text(label), part, where)
+
+
 def _check(listing: Listing) -> None:
     """Raises `UserError` if there are too few classes or pictures."""
+    source, is_folder = listing.source, listing.source.is_dir()
     if len(listing.class_names) < 2:
+        what = (
+            "folders, one of images for each class" if is_folder else "labels"
+        )
         raise UserError(
-            f"{listing.folder} must have at least two folders, one of images "
-            f"for each class; it has {len(listing.class_names)}."
+            f"{source} must have at least two {what}; it has "
+            f"{len(listing.class_names)}."
         )
     counts = collections.Counter(p.label for p in listing.pictures)
+    training = {p.label for p in listing.pictures if p.part == "train"}
     for name in listing.class_names:
+        place = f"{source}: the class {name!r}"
         if counts[name] < 2:
-            place = listing.folder / name
             why = f" ({', '.join(pictures.SUFFIXES)})."
             if every := listing.left_out:
-                about = [t for t in every if str(place) in t] or every
+                about = [t for t in every if str(source / name) in t] or every
                 why = f" besides those left out: {about[-1]}"
             raise UserError(
-                f"{place} must have at least two images; it has "
-                f"{counts[name]}{why}"
+                f"{source / name if is_folder else place} must have at least "
+                f"two images; it has {counts[name]}{why}"
+            )
+        if name not in training:
+            raise UserError(
+                f"{place} must have images whose split is train; it has none."
             )
 
 
-def _unique(listing: Listing) -> Listing:
+def _unique(listing: Listing, *, skip_broken: bool) -> Listing:
     """Returns the listing with each picture once, by the bytes of its file.
 
-    The second of a class would stand in training and test images; what is in
-    two classes has none.
+    The second of a class would stand in training and test images.
     """
     by_bytes = collections.defaultdict(list)
     for picture in listing.pictures:
@@ -152,15 +225,17 @@ def _unique(listing: Listing) -> Listing:
         if not copies or pictures.header(first.file) is None:
             continue
         others = [p for p in copies if p.label != first.label]
-        if others:
-            text = (
-                f"{first.file} and {others[0].file} are the same picture in "
-                f"two classes, {first.label!r} and {others[0].label!r}."
-            )
-            sentences |= dict.fromkeys((first, *copies), text)
-        for copy in [] if others else copies:
-            same = f"is the same picture as {first.file}."
-            sentences[copy] = f"{copy.file} {same}"
+        if not others:
+            same = f"is the same picture as {first}."
+            sentences |= {copy: f"{copy} {same}" for copy in copies}
+            continue
+        text = (
+            f"{first} and {others[0]} are the same picture in two classes, "
+            f"{first.label!r} and {others[0].label!r}. A {_ONE_CLASS}"
+        )
+        if not skip_broken:
+            raise UserError(f"{text} Leave one out, or both by --skip-broken.")
+        sentences |= dict.fromkeys((first, *copies), text)
     return listing.without(sentences)
 
 
@@ -195,7 +270,7 @@ def survey(path: Path) -> Survey | None:
 
     Of a folder nothing is refused here; `load` does that.
     """
-    if not path.is_dir():
+    if not is_listed(path):
         return None
     listing = list_pictures(path)
     headers = {p: pictures.header(p.file) for p in listing.pictures}
@@ -208,23 +283,32 @@ def survey(path: Path) -> Survey | None:
     return Survey(np.array(sizes), counts, sum(map(len, training)))
 
 
-def load(path: Path, size: int | None, validation: float) -> Data:
-    """Loads the pictures of a folder of class folders.
+def load(
+    path: Path, size: int | None, validation: float, *, skip_broken: bool
+) -> Data:
+    """Loads the pictures of a folder of class folders, or of a CSV file.
 
-    They get `size` rows and columns, unless they have one size. `Data.left_out`
-    says which are not among them, and why.
+    They get `size` rows and columns, unless they have one size. Files that
+    cannot be read may be left out, see `Data.left_out`.
     """
     listing = list_pictures(path)
     _check(listing)
-    return read(_unique(listing), as_text(path.name), size, validation)
+    listing = _unique(listing, skip_broken=skip_broken)
+    name = as_text(path.name if path.is_dir() else path.stem)
+    return read(listing, name, size, validation, skip_broken=skip_broken)
 
 
 def read(
-    listing: Listing, name: str, size: int | None, validation: float
+    listing: Listing,
+    name: str,
+    size: int | None,
+    validation: float,
+    *,
+    skip_broken: bool = False,
 ) -> Data:
     """Reads the pictures of a listing, see `load`."""
     _check(listing)
-    images, broken = _decode(listing.pictures, size)
+    images, broken = _decode(listing.pictures, size, skip=skip_broken)
     listing = listing.without(broken)
     _check(listing)
     labels = listing.labels()
@@ -239,7 +323,7 @@ def read(
 
 
 def _decode(
-    listed: Sequence[Picture], size: int | None
+    listed: Sequence[Picture], size: int | None, *, skip: bool
 ) -> tuple[Array, dict[Picture, str]]:
     """Decodes pictures to `[n, h, w, c]`, with one channel if all are grey.
 
@@ -258,12 +342,18 @@ def _decode(
         try:
             image = pictures.read(picture.file, "L" if grey else "RGB", size)
         except UserError as error:
-            broken[picture] = str(error)
+            where = f"{picture.where}: " if picture.where else ""
+            broken[picture] = f"{where}{error}"
+            if not skip:
+                raise UserError(
+                    f"{broken[picture]} To leave such files out, add "
+                    "--skip-broken."
+                ) from error
             continue
         images.append(image.reshape(*image.shape[:2], -1))
         if images[-1].shape != images[0].shape:
             raise UserError(
-                f"all images must have one size: {picture.file} is "
+                f"all images must have one size: {picture} is "
                 f"{size_text(images[-1])}, others are "
                 f"{size_text(images[0])}. Choose a size by --resize."
             )

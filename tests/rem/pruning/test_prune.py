@@ -98,10 +98,13 @@ def test_a_resumed_training_ends_as_an_unbroken_one(tmp_path):
     assert third[-1] == pytest.approx(0.6, abs=0.01)
 
 
-def test_weights_that_are_restored_before_it_ends_are_pruned():
+def test_weights_that_are_restored_after_it_are_told():
     stop = keras.callbacks.EarlyStopping(
         "loss", mode="max", patience=9, restore_best_weights=True
     )
+    model, _ = trained(Prune(0.6), callbacks=[stop])
+    with pytest.warns(UserWarning, match="must stand before `rem.Prune`"):
+        rem.sparsity(model)
     with pytest.warns(UserWarning, match="pruned once more"):
         model, _ = trained(stop, callbacks=[Prune(0.6)])
     assert rem.sparsity(model) == pytest.approx(0.6, abs=0.01)

@@ -18,7 +18,7 @@ from keras import ops
 from numpy.typing import NDArray
 
 from tfcaps.finite import check_weights
-from tfcaps.graphs import keep_pruned
+from tfcaps.graphs import forget_zeros, keep_pruned, note_zeros
 from tfcaps.ops import Tensor
 from tfcaps.rem.pruning.masks import (
     check_scope,
@@ -114,7 +114,8 @@ def strip_pruning(model: keras.Model) -> keras.Model:
 
     The optimiser drops its masks and keeps its moments, so that the model can
     be saved, loaded and trained further. Training on fills the zeros, unless
-    `keep_zeros` is called before.
+    `keep_zeros` is called before; functions that measure the model warn where
+    that has happened, unless it comes from a file.
 
     Warns if a schedule of tfmot or Keras has not reached its final sparsity,
     and if pruned weights had other values again, as after
@@ -131,6 +132,7 @@ def strip_pruning(model: keras.Model) -> keras.Model:
     reached = pruning.reached()
     pruning.detach(model)
     model.pruning = None
+    note_zeros(pruning.variables)
     if pruning.goal > reached + 0.01:
         warnings.warn(
             f"{reached:.1%} of the {pruning.counted} are pruned, not the "
@@ -221,6 +223,7 @@ def begin(model: keras.Model, pruning: "Pruning") -> keras.Model:
             f"The model {model.name!r} is being pruned already. Call "
             "`strip_pruning` first."
         )
+    forget_zeros(pruning.variables)
     model.pruning = pruning
     if getattr(model, "optimizer", None) is not None:
         pruning.attach(model)

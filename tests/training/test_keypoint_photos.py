@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from cli import UserError
-from examples import keypoint_photos
+from training.datasets import keypoint_photos, load
 
 
 def write(path, **changed):
@@ -47,7 +47,35 @@ def test_points_and_boxes_are_in_pixels_of_squares(tmp_path):
     assert photos.boxes[0].tolist() == [16, 16, 40, 40]
 
 
-def test_a_file_that_lacks_something_gets_a_sentence(tmp_path):
-    write(tmp_path / "photos.npz", size=None, boxes=None)
-    with pytest.raises(UserError, match="lacks the arrays boxes, size"):
+def test_the_command_reads_classes_and_the_split_and_nothing_else(tmp_path):
+    write(tmp_path / "photos.npz")
+    data = load(str(tmp_path / "photos.npz"), validation=0.0)
+    assert data.class_names == ("a", "b")
+    assert data.image_shape == (keypoint_photos.SIDE,) * 2 + (3,)
+    assert (len(data.train.labels), len(data.test.labels)) == (2, 2)
+    assert data.masks is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"size": None}, "lacks the arrays size"),
+        ({"boxes": None}, "lacks the arrays boxes"),
+        ({"is_train": np.ones(4)}, "is_train` is 1 for 4 of 4"),
+        ({"is_train": np.ones(3)}, "as many is_train as labels, 4; it has 3"),
+        ({"offsets": np.arange(4)}, "as many offsets, less one, as labels"),
+        ({"offsets": np.zeros(5, int)}, "photo 0 is no JPEG"),
+        ({"labels": np.array([0, 1, 0, 7])}, "in 0 to 1"),
+        ({"keypoints": np.zeros((4, 2, 3))}, "no visible keypoint"),
+    ],
+)
+def test_a_file_that_does_not_fit_gets_a_sentence(tmp_path, changed, said):
+    write(tmp_path / "photos.npz", **changed)
+    with pytest.raises(UserError, match=said):
         keypoint_photos.load(tmp_path / "photos.npz")
+
+
+def test_the_command_says_what_photos_lack(tmp_path):
+    write(tmp_path / "photos.npz", labels=None)
+    with pytest.raises(UserError, match="has JPEG photos .* it lacks labels"):
+        load(str(tmp_path / "photos.npz"))
