@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from tfcaps.graphs import classifier, routed_layers
-from tfcaps.rem.evaluation.evaluate import Evaluator, Report
+from tfcaps.rem.evaluation.evaluate import Evaluator
 from tfcaps.rem.parse.couplings import Levels, layer_levels
 
 # The numbers of levels of the paper and of its released code, and some between.
@@ -49,22 +49,8 @@ def levels_curve(
     References:
         - "Capsule Networks Do Not Need to Model Everything", figure 7
     """
-    return _curve(model, dataset, levels, mode, verbose).by_levels or []
-
-
-def _curve(
-    model: keras.Model,
-    dataset: Any,
-    levels: Sequence[Levels],
-    mode: str,
-    verbose: int,
-) -> Report:
-    """Returns what is measured at several numbers of levels."""
-    first: Levels = 2
-    if levels and None not in np.ravel(np.array(levels[0], object)):
-        first = levels[0]  # no network of its own
-    evaluator = Evaluator(model, first, mode=mode, curve=levels)
-    return evaluator.run(dataset, verbose=verbose)
+    evaluator = Evaluator(model, 2, mode=mode, curve=levels)
+    return evaluator.run(dataset, verbose=verbose).by_levels or []
 
 
 def lowest_levels(
@@ -114,7 +100,9 @@ def lowest_levels(
     for place, name in enumerate(layers):
         after = [None] * (len(layers) - place - 1)
         levels = [(*chosen, number, *after) for number in numbers]
-        report = _curve(model, dataset, levels, mode, verbose)
+        first: Levels = 2 if after else levels[0]  # no network of its own
+        evaluator = Evaluator(model, first, mode=mode, curve=levels)
+        report = evaluator.run(dataset, verbose=verbose)
         rows, plain = report.by_levels or [], report.accuracy
         accuracies = np.array([row["accuracy_quantized"] for row in rows])
         count = np.sum(report.dictionary.num_samples)
