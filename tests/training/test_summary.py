@@ -15,6 +15,7 @@ from tfcaps.rem import (
     Faithfulness,
     NamedParts,
     PixelFaithfulness,
+    Report,
 )
 from tfcaps.rem.evaluation.saliency_checks import SaliencyChecks
 from training import results, summary
@@ -73,7 +74,7 @@ def report_of(**changes):
         "sparsity_paper": 0.7, "nonzero_parameters": 1, "total_parameters": 5,
         "dictionary": CouplingDictionary(2), "majority_share": 0.5,
     }  # fmt: skip
-    return rem.Report(**{**measures, **changes})
+    return Report(**{**measures, **changes})
 
 
 @pytest.fixture
