@@ -277,8 +277,7 @@ def trees(
         levels: Levels to which couplings are rounded, see `quantize_couplings`.
             Codes have those of the last routed layer, at most 256, and eleven
             where it does not round. Defaults to `None`, couplings as they are.
-        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`. Defaults
-            to `"midtread"`.
+        mode: As in `tfcaps.rem.quantize`. Defaults to `"midtread"`.
         couplings: Bool. Keep the couplings with all classes, of 1,000 images
             with 1,152 children and ten classes 46 MB. Defaults to `True`.
         batch_size: Int. Most images in a batch cut from arrays. Defaults to
