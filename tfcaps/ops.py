@@ -25,6 +25,7 @@ from keras import ops
 
 # A tensor of the active backend, or anything that `keras.ops` converts to one.
 Tensor = Any
+# Of NumPy, of numbers of any type.
 
 # By how much the numbers of soft labels may miss a sum of 1, of bfloat16 too.
 SOFT_SUM_ERROR = 0.01
