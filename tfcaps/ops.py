@@ -227,8 +227,9 @@ def check_axes(
         )
 
 
-# The axes of maps of capsules.
+# The axes of maps of capsules, and of features.
 MAP = ("batch", "rows", "columns", "types", "components")
+FEATURES = ("batch", "rows", "columns", "channels")
 
 
 def check_prediction(prediction: Tensor, *axes: str, loss: str) -> None:
