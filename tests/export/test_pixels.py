@@ -100,8 +100,8 @@ SCALED = layers.Rescaling(1 / 255)
     ("front", "dtype", "pixels", "message"),
     [
         ([SCALED], "float32", None, 'must be "uint8"'),
-        ([], "int8", None, '"uint8" or "float32". Received: \'int8\''),
-        ([], None, 2, "must be 1 or 255. Received: 2"),
+        ([], "int8", None, '"uint8" or "float32". Received: input_dtype=\'int8\''),
+        ([], None, 2, "must be 1 or 255. Received: pixels=2"),
         ([], "float32", 255, "from 0 to 255 and scales"),
     ],
 )
