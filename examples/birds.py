@@ -5,8 +5,8 @@ python -m examples.birds birds40.npz --cache CACHE --to results/birds
 trains `tfcaps.models.body_plan_capsnet` for each seed on the labels of classes
 alone, measures it on the test photos, and writes seeds.jsonl and table.md.
 Keypoints and boxes are read for measuring only. Features of photos are computed
-once, into the cache; seeds that seeds.jsonl has are not measured again: what
-was stopped goes on from there.
+once, and networks trained once, into the cache. What seeds.jsonl has is not
+measured again: what was stopped goes on from there, and pixels can come later.
 """
 
 import argparse
@@ -44,7 +44,6 @@ def make_parser() -> Parser:
     add("--backbone", default="efficientnet_lite0")
     add("--noisy", type=int, default=100, help="photos of the stability")
     add("--pixels", type=int, default=20, help="photos that are changed")
-    add("--pixel-seeds", type=int, default=2, help="of how many seeds")
     return parser
 
 
@@ -58,30 +57,45 @@ def run(options: argparse.Namespace) -> None:
     options.to.mkdir(parents=True, exist_ok=True)
     path = options.to / "seeds.jsonl"
     path.touch()
+    lines = path.read_text("utf-8").splitlines()
+    rows = {row["seed"]: row for row in map(json.loads, lines)}
     for seed in options.seeds:
-        lines = path.read_text("utf-8").splitlines()
-        if seed in [json.loads(line)["seed"] for line in lines]:
+        row = rows.setdefault(seed, {"seed": seed})
+        changed = row.get("pixels", {"samples": 0})["samples"]
+        if "right" in row and changed >= options.pixels:
             print(f"{path} has seed {seed}", flush=True)
-        else:
-            lines.append(json.dumps(measured(options, data, seed)))
-            print(lines[-1], flush=True)
-            path.write_text("".join(f"{x}\n" for x in lines), "utf-8")
-        rows = [json.loads(line) for line in lines]
-        write_tables(options.to / "table.md", "\n\n".join(tables(rows)))
+            continue
+        model, maps = trained(options, data, row)
+        if "right" not in row:
+            row |= measured(options, data, model, maps)
+        if not any("linear_deep" in each for each in rows.values()):
+            row |= linear(data, maps)
+        if changed < options.pixels:
+            row["pixels"] = in_pixels(options, data, model, maps, seed)
+        print(json.dumps(row), flush=True)
+        done = [each for each in rows.values() if "right" in each]
+        text = "".join(f"{json.dumps(each)}\n" for each in done)
+        path.write_text(text, "utf-8")
+        write_tables(options.to / "table.md", "\n\n".join(tables(done)))
 
 
-def measured(options: argparse.Namespace, data: Any, seed: int) -> Row:
-    """Trains a network, and returns what is measured of it."""
-    from tfcaps import graphs, models, rem
-    from tfcaps.parts import body_plan
+def trained(options: argparse.Namespace, data: Any, row: Row) -> Any:
+    """Returns the network of a row's seed, and the maps of photos.
+
+    A network that is trained here adds its seconds to the row.
+    """
+    import keras
+
+    from tfcaps import models
     from training import backbone as backbones
     from training.images import Images
 
-    train, test = np.flatnonzero(data.is_train), np.flatnonzero(~data.is_train)
+    train, test = (
+        data.images[rows] for rows in (data.is_train, ~data.is_train)
+    )
     draw = np.random.default_rng(0)
     few = draw.permutation(len(test))[: options.noisy]
-    photos = {"train": data.images[train], "test": data.images[test]}
-    photos["noisy"] = noisy(photos["test"][few], draw)
+    photos = {"train": train, "test": test, "noisy": noisy(test[few], draw)}
     shape, classes = data.images.shape[1:], len(data.class_names)
     backbone = backbones.load(options.backbone, None, shape)
     model = models.body_plan_capsnet(shape, classes, backbone, options.types)
@@ -91,10 +105,25 @@ def measured(options: argparse.Namespace, data: Any, seed: int) -> Row:
         )
         for name, images in photos.items()
     }
-    start, labels = time.perf_counter(), data.labels
+    path = options.cache / f"{options.types}-types-{row['seed']}.keras"
+    if path.exists():
+        return keras.saving.load_model(path), maps
+    start, labels = time.perf_counter(), data.labels[data.is_train]
     cache = options.cache / "train"
-    model.fit(Images(photos["train"]), labels[train], seed=seed, cache=cache)
-    row: Row = {"seed": seed, "seconds": time.perf_counter() - start}
+    model.fit(Images(train), labels, seed=row["seed"], cache=cache)
+    row["seconds"] = time.perf_counter() - start
+    model.save(path)
+    return model, maps
+
+
+def measured(
+    options: argparse.Namespace, data: Any, model: Any, maps: Any
+) -> Row:
+    """Returns what is measured of a network, by its maps."""
+    from tfcaps import graphs, rem
+
+    train, test = np.flatnonzero(data.is_train), np.flatnonzero(~data.is_train)
+    few = np.random.default_rng(0).permutation(len(test))[: options.noisy]
     _, head = graphs.split(model, model.get_layer("backbone"))
     trees = {
         name: rem.trees(head, m["local"], couplings=False, batch_size=64)
@@ -107,17 +136,13 @@ def measured(options: argparse.Namespace, data: Any, seed: int) -> Row:
     del parts["table"]
     again = (each[few] for each in asked)
     stable = rem.keypoints(unseen[few], *again, noisy=trees["noisy"])
-    row |= {**parts, "stability": stable.stability, **model.report}
-    row["right"] = float(np.mean(unseen.predicted == labels[test]))
+    row: Row = {**parts, "stability": stable.stability, **model.report}
+    # Types that are places in a photo tell as much of another one's parts.
+    others = np.roll(np.arange(len(test)), len(test) // 2)
+    elsewhere = rem.keypoints(unseen[others], asked[0])
+    row["information_elsewhere"] = elsewhere.information
+    row["right"] = float(np.mean(unseen.predicted == data.labels[test]))
     row["leaves"] = float(unseen.leaves.mean())
-    for name in ("deep", "local"):
-        row[f"linear_{name}"] = body_plan.linear_accuracy(
-            maps["train"][name],
-            labels[train],
-            maps["test"][name],
-            labels[test],
-            classes,
-        )
     if set(_ENDS) <= set(data.part_names):
         ends = [data.part_names.index(name) for name in _ENDS]
         way = np.subtract(*(asked[0][:, k, 1] for k in ends))
@@ -128,17 +153,43 @@ def measured(options: argparse.Namespace, data: Any, seed: int) -> Row:
         share = np.mean(np.sign(way[shown]) == poses[shown, 0, 3])
         # A plan may be drawn either way.
         row["facing"] = float(max(share, 1 - share))
-    if seed in options.seeds[: options.pixel_seeds] and options.pixels:
-        some = few[: options.pixels]
-        row["pixels"] = rem.pixel_faithfulness(
-            model,
-            Images(photos["test"][some])[:],
-            trees=unseen[some],
-            samples=len(some),
-            ceiling=max(1, len(some) // 5),
-            verbose=progress() % 2,
-        ).to_dict()
     return row
+
+
+def linear(data: Any, maps: Any) -> Row:
+    """Returns the accuracy of linear heads, which no seed changes."""
+    from tfcaps.parts import body_plan
+
+    train, test = data.labels[data.is_train], data.labels[~data.is_train]
+    row, classes = {}, len(data.class_names)
+    for name in ("deep", "local"):
+        known, asked = (maps[part][name] for part in ("train", "test"))
+        row[f"linear_{name}"] = body_plan.linear_accuracy(
+            known, train, asked, test, classes
+        )
+    return row
+
+
+def in_pixels(
+    options: argparse.Namespace, data: Any, model: Any, maps: Any, seed: int
+) -> Row:
+    """Returns what happens if pixels of some test photos are replaced."""
+    from tfcaps import graphs, rem
+    from training.images import Images
+
+    test = np.flatnonzero(~data.is_train)
+    # Other photos for each seed.
+    some = np.random.default_rng(seed).permutation(len(test))
+    some = some[: options.pixels]
+    _, head = graphs.split(model, model.get_layer("backbone"))
+    return rem.pixel_faithfulness(
+        model,
+        Images(data.images[test[some]])[:],
+        trees=rem.trees(head, maps["test"]["local"][some], couplings=False),
+        samples=len(some),
+        ceiling=max(1, len(some) // 5),
+        verbose=progress() % 2,
+    ).to_dict()
 
 
 def noisy(photos: Array, draw: np.random.Generator) -> Array:

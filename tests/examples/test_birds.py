@@ -49,18 +49,17 @@ def test_birds_are_measured_over_seeds_and_go_on_from_the_cache(tmp_path):
     backbone(320, 32).save(tmp_path / "colours.keras")
     flags = f"{tmp_path}/animals.npz --cache {tmp_path}/cache --to {tmp_path}"
     flags += f" --backbone {tmp_path}/colours.keras --types 4 --noisy 8"
-    flags += " --pixels 3 --pixel-seeds 1 --seeds"
-    for seeds in ((0,), (0, 1)):
+    for more in ("--pixels 0 --seeds 0 1", "--pixels 3 --seeds 0"):
         keras.utils.clear_session()
         parser = birds.make_parser()
-        options = parser.parse_args([*flags.split(), *map(str, seeds)])
-        birds.run(options)
+        birds.run(parser.parse_args(f"{flags} {more}".split()))
         assert (tmp_path / "cache" / "test" / "images").read_text() == "40"
     rows = (tmp_path / "seeds.jsonl").read_text("utf-8").splitlines()
     first, second = map(json.loads, rows)
     assert "pixels" in first and "pixels" not in second
     for row in (first, second):
         assert row["right"] > 0.8 and row["information"] > 0.5
+        assert row["information_elsewhere"] < 0.5 * row["information"]
         assert row["in_box"] > row["in_box_random"]
         assert row["facing"] > 0.8 and row["plans"] > 0
     table = (tmp_path / "table.md").read_text("utf-8")

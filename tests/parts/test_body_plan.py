@@ -129,9 +129,12 @@ def test_fit_finds_classes_parts_and_which_way_they_face(fitted):
     assert model.report["form"].startswith(("one body plan", "two plans"))
 
 
-def test_parts_that_stand_anywhere_have_no_plan(fitted, rng):
+@pytest.mark.parametrize("noise", [7, None], ids=["nearly", "quite"])
+def test_parts_that_stand_anywhere_have_no_plan(fitted, noise, rng):
     model, _ = fitted
     places = rng.uniform(0, SIDE, (200, 4, 2))
+    if noise:
+        places = 40 + PARTS + rng.normal(0, noise, places.shape)
     active, held = np.ones((200, 4)), np.arange(200) % 4 == 0
     copy = keras.models.clone_model(model)
     copy._estimate_plans(places, active, np.ones(200), held, 0)
