@@ -41,9 +41,9 @@ _ADDED = (
         '[stripes]\nabout = "stripes, made here"\nloader = "stripes:make"',
     ),
     (
-        "training/configs.py",
-        "    each epoch what the validation loss does not need",
-        "keep_one_of: of so many weights `few` keeps one",
+        "training/flags.toml",
+        'does not need"""',
+        'keep_one_of = "of so many weights `few` keeps one"',
     ),
     (
         "training/configs.py",
