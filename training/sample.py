@@ -1,6 +1,7 @@
 """Test images that are looked at one by one, and the trees of each model."""
 
 import dataclasses
+from typing import Any
 
 import keras
 import numpy as np
@@ -88,7 +89,7 @@ class Sample:
         All models of a run see the maps of the same shifted images, as shifting
         a map by a cell is not shifting an image.
         """
-        layer = features.backbone_of(model)
+        layer: Any = features.backbone_of(model)
         some = slice(_SHIFTED // (4 if layer.calls_a_sample > 1 else 1))
         if not self._shifted:
             front, size = graphs.split(model, layer)[0], measured_at_once(model)
