@@ -126,14 +126,11 @@ def _regularized(settings, votes, activations, coefficients, bias=0.0):
     )
 
 
-def _em(settings, votes, activations, beta_u, beta_a, bias=0.0, inside=None):
-    """`inside` `[i, j]` is 1 where a child may have a parent."""
-    batch, children, parents, dim = votes.shape
-    inside = np.ones((children, parents)) if inside is None else inside
+def _em(settings, votes, activations, beta_u, beta_a, bias=0.0):
+    *shape, parents, dim = votes.shape
     is_paper = settings.variant == "paper"
     least, freshness = (1e-9, 1.0) if is_paper else (1e-5, 0.9)
-    shares = inside / np.maximum(inside.sum(axis=1, keepdims=True), 1)
-    shares = np.tile(shares, (batch, 1, 1))
+    shares = np.full((*shape, parents), 1 / parents)
     means = 0.0
     for step in range(1, settings.iterations + 1):
         if step == settings.iterations:
@@ -158,7 +155,7 @@ def _em(settings, votes, activations, beta_u, beta_a, bias=0.0, inside=None):
         density = density + np.log(2 * np.pi * variances[:, None])
         logits = np.log(active + 1e-9)[:, None] - 0.5 * density.sum(axis=-1)
         before = shares
-        shares = softmax(np.where(inside > 0, logits, -1e30)) * inside
+        shares = softmax(logits)
     return means + bias, active, before
 
 
@@ -196,80 +193,3 @@ def votes(poses, transformation, share):
         "all": np.broadcast_to(transformation, (number, *transformation.shape)),
     }[share]
     return np.einsum("bik,ijkd->bijd", children, which)
-
-
-def children_of_windows(sides, kernel, strides, padding):
-    """Returns the children `[h', w', p, q]` of windows, -1 outside of the map.
-
-    `same` padding is TensorFlow's: as many windows as steps, and the odd row or
-    column of padding after the map.
-    """
-    places = []
-    for side, window, step in zip(sides, kernel, strides, strict=True):
-        count, before = (side - window) // step + 1, 0
-        if padding == "same":
-            count = -(-side // step)
-            before = max((count - 1) * step + window - side, 0) // 2
-        at = step * np.arange(count)[:, None] + np.arange(window) - before
-        places.append(np.where((at >= 0) & (at < side), at, -1))
-    rows, columns = places[0][:, None, :, None], places[1][None, :, None]
-    inside = (rows >= 0) & (columns >= 0)
-    return np.where(inside, rows * sides[1] + columns, -1)
-
-
-def window_votes(poses, transformation, windows):
-    """Returns the votes `[b, h', w', p, q, t, j, d]` of children in windows.
-
-    Those outside of the map vote zero. Matrices are `[p, q, t, j, k, d]`, and
-    poses have as many rows as these take.
-    """
-    batch, *_, types, components = poses.shape
-    *_, inner, columns = transformation.shape
-    children = poses.reshape(batch, -1, types, components // inner, inner)
-    children = np.pad(children, [(0, 0), (0, 1), *[(0, 0)] * 3])
-    votes = np.einsum(
-        "bhwpqtrk,pqtjkd->bhwpqtjrd", children[:, windows], transformation
-    )
-    return votes.reshape(*votes.shape[:-2], -1)
-
-
-def route_windows(routing, votes, **weights):
-    """Routes each window alone."""
-    *outer, rows, columns, types, parents, dim = votes.shape
-    poses, _, couplings = route(
-        routing,
-        votes.reshape(-1, rows * columns * types, parents, dim),
-        **weights,
-    )
-    shape = (*outer, rows, columns, types, parents)
-    return poses.reshape(*outer, parents, dim), couplings.reshape(shape)
-
-
-def em_windows(routing, votes, activations, windows, **betas):
-    """EM routing in which all parents of a child compete for it.
-
-    Returns:
-        Means `[b, h', w', j, d]`, activations `[b, h', w', j]` and shares
-        `[b, h', w', p, q, t, j]`, which are zero outside of the map.
-    """
-    batch, *outer, _, _, types, parents, dim = votes.shape
-    number = activations[0].size // types
-    every = np.zeros((batch, number + 1, types, *outer, parents, dim))
-    inside = np.zeros((number + 1, types, *outer, parents))
-    for y, x, p, q in np.ndindex(windows.shape):
-        every[:, windows[y, x, p, q], :, y, x] = votes[:, y, x, p, q]
-        inside[windows[y, x, p, q], :, y, x] = 1
-    children = number * types
-    every = every[:, :-1].reshape(batch, children, -1, dim)
-    inside = inside[:-1].reshape(children, -1)
-    betas = {k: np.tile(beta, outer[0] * outer[1]) for k, beta in betas.items()}
-    means, active, shares = route(
-        routing, every, activations.reshape(batch, -1), inside=inside, **betas
-    )
-    shares = shares.reshape(batch, number, types, *outer, parents)
-    found = np.zeros(votes.shape[:-1])
-    for y, x, p, q in np.ndindex(windows.shape):
-        if windows[y, x, p, q] >= 0:
-            found[:, y, x, p, q] = shares[:, windows[y, x, p, q], :, y, x]
-    shape = (batch, *outer, parents)
-    return means.reshape(*shape, dim), active.reshape(shape), found

@@ -38,6 +38,15 @@ def assert_refused(call, said):
         call()
 
 
+def refused(table, **names):
+    """Returns a test in which each call of a table is refused so."""
+
+    def test(call, said):
+        assert_refused(call, said)
+
+    return refusals(table, **names)(test)
+
+
 def assert_user_error(match, call, *arguments, **options):
     """Checks that a call ends in a `UserError` that matches."""
     with pytest.raises(UserError, match=match):

@@ -68,9 +68,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 # How far a shown number may be off, as trainings differ between processors.
 TOLERANCE = {"rel": 0.05, "abs": 0.05}
 # Of a training on couplings, and of the codes of its trees.
-TOLERANCES = {
-    "docs/guides/train_rem.md": {"rel": 0.3, "abs": 15, "share": 1},
-}
+TOLERANCES = {"docs/guides/train_rem.md": {"rel": 0.3, "abs": 15, "share": 1}}
 _BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.M | re.S)
 _SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 _COMMAND = re.compile(
@@ -240,19 +238,6 @@ def agrees(printed, shown, tolerance=TOLERANCE):
     for new, old in ((float(a), float(b)) for a, b in pairs):
         at_most = {"abs": share} if max(new, old) <= 1 else {}
         assert new == pytest.approx(old, **limits | at_most)
-
-
-@pytest.mark.parametrize(
-    "printed", ["accuracy 0.80\n", "loss 0.94\n", "accuracy 0.94 1\n"]
-)
-def test_another_output_is_noticed(printed):
-    agrees("accuracy 0.93\n", "accuracy 0.94\n")
-    agrees("changes 80 %\n", "changes 90 %\n", {"rel": 0.0, "abs": 15})
-    with pytest.raises(AssertionError):
-        wide = {"rel": 0.0, "abs": 15, "share": 0.3}
-        agrees("length 0.5\n", "length 0.9\n", wide)
-    with pytest.raises(AssertionError):
-        agrees(printed, "accuracy 0.94\n")
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """A missing extra is one sentence, with the command that installs it."""
 
 import importlib
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -93,36 +92,3 @@ def test_data_sets_say_what_they_lack(dataset, module, extra, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UserError, match=rf'{module}, .* "\.\[{extra}\]"'):
         datasets.load(dataset)
-
-
-@pytest.mark.slow
-def test_the_package_needs_its_core_alone(tmp_path):
-    hidden = (
-        "matplotlib PIL sklearn tensorflow_datasets tensorflow_serving jax "
-        "tensorflow_model_optimization tf_keras onnx onnxruntime openvino "
-        "ai_edge_litert nncf training"
-    )
-    code = f"""
-import sys
-sys.modules.update(dict.fromkeys({hidden.split()!r}))
-import numpy as np, tfcaps, tfcaps.export
-from tfcaps import rem
-assert tfcaps.models.load_pretrained("figures").output_shape == (None, 10)
-model = tfcaps.models.efficient_capsnet((28, 28, 1), 10)
-images = np.random.default_rng(0).random((8, 28, 28, 1), "float32")
-labels = np.arange(8)
-report = rem.evaluate(model, (images, labels), faithfulness=True)
-assert report.faithfulness is not None
-rem.explanation(tfcaps.models.dr_capsnet((28, 28, 1), 10))(images)
-rem.compact(model)
-"""
-    subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        check=True,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "KERAS_BACKEND": "tensorflow",
-        },
-    )

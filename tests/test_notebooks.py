@@ -25,10 +25,6 @@ TOLERANCES = {
     "own_photos": {"rel": 0.2, "abs": 15, "share": 0.3},
 }
 
-each_notebook = pytest.mark.parametrize(
-    "path", NOTEBOOKS, ids=lambda path: path.stem
-)
-
 
 def cells_of(path, kind):
     """Returns the sources of the cells of a kind, in order."""
@@ -59,12 +55,8 @@ def render(path):
     nbformat.write(notebook, path)
 
 
-def test_there_are_two():
-    assert [n.stem for n in NOTEBOOKS] == ["first_tree", "own_photos"]
-
-
 @pytest.mark.slow
-@each_notebook
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs_from_top_to_bottom(path, tmp_path):
     script = "\n".join(cells_of(path, "code"))
     (tmp_path / "notebook.py").write_text(script, "utf-8")
@@ -80,30 +72,23 @@ def test_notebook_runs_from_top_to_bottom(path, tmp_path):
     agrees(done.stdout, shown_by(path), TOLERANCES[path.stem])
 
 
-@each_notebook
-def test_notebook_is_small_and_shows_a_picture(path):
-    assert path.stat().st_size < LARGEST
+@pytest.mark.parametrize("name", TOLERANCES)
+def test_notebook_is_small_and_was_run_in_order(name):
+    path = FOLDER / f"{name}.ipynb"
     text = path.read_text("utf-8")
-    outputs = [
-        o for c in json.loads(text)["cells"] for o in c.get("outputs", [])
-    ]
-    assert any("image/png" in o.get("data", {}) for o in outputs)
-    assert not any(o["output_type"] == "error" for o in outputs)
-    shown = [o for o in outputs if "image/png" not in o.get("data", {})]
-    for place in (str(ROOT), str(Path.home()), "/tmp"):
-        assert place not in json.dumps(shown)
-
-
-@each_notebook
-def test_cells_were_run_in_order_and_their_links_lead_somewhere(path):
-    cells = json.loads(path.read_text("utf-8"))["cells"]
+    assert path.stat().st_size < LARGEST
+    cells = json.loads(text)["cells"]
     counts = [c["execution_count"] for c in cells if c["cell_type"] == "code"]
     assert counts == list(range(1, len(counts) + 1))
+    outputs = [o for c in cells for o in c.get("outputs", [])]
+    shown = [o for o in outputs if "image/png" not in o.get("data", {})]
+    assert len(shown) < len(outputs)
+    assert not any(o["output_type"] == "error" for o in outputs)
+    for place in (str(ROOT), str(Path.home()), "/tmp"):
+        assert place not in json.dumps(shown)
     text = "\n".join(cells_of(path, "markdown"))
     links = re.findall(r"\]\(([^)\s]+)\)", text)
-    assert links
-    for link in links:
-        assert (FOLDER / link).exists(), link
+    assert links and all((FOLDER / link).exists() for link in links), links
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import pytest
 from tests import reference
 from tests.golden import load
 from tests.gradients import value_and_gradients
-from tests.refusals import assert_refused, refusals
+from tests.refusals import refused
 from tests.tolerance import assert_close
 from tfcaps.ops import (
     dequantize,
@@ -37,8 +37,7 @@ VARIANTS = {
     "efficient": efficient_squash,
 }
 every_squash = pytest.mark.parametrize(
-    ("name", "function"),
-    [("hinton", squash), ("efficient", efficient_squash)],
+    ("name", "function"), [("hinton", squash), ("efficient", efficient_squash)]
 )
 LEVELS = [3, 5, 6, 11, 128]
 # Their edges are exact in float32.
@@ -67,14 +66,6 @@ def test_squash_is_close_to_the_exact_one(name, function, rows):
     assert np.all(np.isfinite(gradient))
     if name == "efficient":  # also the shortest vectors keep their digits
         assert_close(value, expected, atol=0.0, rtol=1e-5)
-
-
-@pytest.mark.parametrize("size", [0.0, 1e-12, 1e-6])
-def test_efficient_squash_is_steep_at_zero(size):
-    vectors = size * np.array([[0.6, 0.8]], "float32")
-    value, (gradient,) = value_and_gradients(efficient_squash, vectors)
-    assert_close(value, vectors, atol=0.0, rtol=1e-5)
-    assert_close(gradient, 1.0, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -160,7 +151,7 @@ def test_quantizer_leaves_its_own_levels_alone(levels, mode):
     np.testing.assert_array_equal(ends, [0, levels - 1])
 
 
-@refusals(
+test_wrong_settings_are_refused = refused(
     """
 quantize(0.5, 1)
 dequantize(0, 1)
@@ -175,8 +166,6 @@ dequantize(0, 5, mode="ceil")
     quantize=quantize,
     dequantize=dequantize,
 )
-def test_wrong_settings_are_refused(call, said):
-    assert_refused(call, said)
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (3, 5, 4), (3, 2, 5, 4)])

@@ -65,78 +65,66 @@ def test_em_conv_caps_equals_the_public_implementation(name, iterations):
         assert_golden(golden, "{}_iter3", 5e-5, assignments=shares)
 
 
-# Kernel, strides and padding. In the last but one some children lie in no
-# window.
-WINDOWS = pytest.mark.parametrize(
-    "windows",
-    [
-        ((2, 3), (1, 1), "valid"),
-        ((3, 2), (1, 2), "same"),
-        ((3, 3), (2, 3), "same"),
-        ((1, 2), (3, 3), "valid"),
-        ((2, 2), (3, 4), "same"),
-    ],
-    ids=str,
-)
-
-
-@WINDOWS
-def test_conv_caps_equals_the_reference(windows, rng):
-    poses = rng.normal(size=(2, 5, 6, 2, 3)).astype("float32")
-    layer = ConvCaps(4, 5, *windows, routing=2)
-    transformation, bias = built(layer, poses.shape, rng).get_weights()
-    children = reference.children_of_windows((5, 6), *windows)
-    votes = reference.window_votes(poses, transformation, children)
-    expected, shares = reference.route_windows(layer.routing, votes, bias=bias)
-    outputs = layer(poses, return_couplings=True)
-    assert_close(outputs[0], expected, atol=1e-5)
-    assert_close(outputs[1], shares, atol=1e-5)
-    assert tuple(layer.compute_output_shape(poses.shape)) == expected.shape
-
-
-@WINDOWS
-def test_em_conv_caps_equals_the_reference(windows, rng):
-    poses = rng.normal(size=(2, 4, 5, 2, 4)).astype("float32")
-    activations = rng.uniform(0.1, 0.9, size=(2, 4, 5, 2)).astype("float32")
-    routing = EMRouting(3, inverse_temperature=0.1)
-    layer = ConvCaps(3, 4, *windows, routing, matrix=True)
-    transformation, *betas = built(layer, poses.shape, rng).get_weights()
-    children = reference.children_of_windows((4, 5), *windows)
-    votes = reference.window_votes(poses, transformation, children)
-    betas = dict(zip(("beta_u", "beta_a"), betas, strict=True))
-    expected = reference.em_windows(
-        routing, votes, activations, children, **betas
-    )
-    poses, active, shares = map(np.asarray, layer(poses, activations, **ALL))
-    # Nobody reads the shares of what lies outside of the map.
-    shares = shares * (children >= 0)[..., None, None]
-    assert_all_close((poses, active, shares), expected, atol=1e-4)
-
-
 @pytest.mark.parametrize(
-    ("routing", "matrix"),
+    ("routing", "matrix", "strides"),
     [
-        ("scaled_distance", False),
-        ("self_attention", False),
-        (3, True),
-        (EMRouting(3, inverse_temperature=0.1), True),
+        (2, False, (1, 2)),
+        ("scaled_distance", False, (1, 2)),
+        ("self_attention", False, (1, 2)),
+        (3, True, (1, 2)),
+        # Windows of EM compete for children: these share none.
+        (EMRouting(3, inverse_temperature=0.1), True, (3, 2)),
     ],
-    ids=["scaled_distance", "self_attention", "matrix", "em"],
+    ids=["dynamic", "scaled_distance", "self_attention", "matrix", "em"],
 )
-def test_window_of_the_whole_map_is_class_caps(routing, matrix, rng):
-    poses = rng.normal(size=(2, 3, 2, 2, 4)).astype("float32")
-    activations = rng.uniform(0.1, 0.9, size=(2, 3, 2, 2)).astype("float32")
+def test_each_window_is_class_caps(routing, matrix, strides, rng):
+    poses = rng.normal(size=(2, 6, 5, 2, 4)).astype("float32")
+    activations = rng.uniform(0.1, 0.9, size=(2, 6, 5, 2)).astype("float32")
     settings = {"routing": routing, "matrix": matrix}
-    conv = built(ConvCaps(3, 4, (3, 2), **settings), poses.shape, rng)
+    conv = built(ConvCaps(3, 4, (3, 2), strides, **settings), poses.shape, rng)
     matrices, *others = conv.get_weights()
     matrices = matrices.reshape(12, *matrices.shape[3:])
-    full = built(ClassCaps(3, 4, **settings), poses.shape, [matrices, *others])
-    for given in ((activations,), ()):
-        outputs, expected = (
-            layer(poses, *given, **ALL) for layer in (conv, full)
-        )
+    full = built(ClassCaps(3, 4, **settings), (2, 12, 4), [matrices, *others])
+    corners = np.ndindex(3 // strides[0] + 1, 2)
+    corners = [(strides[0] * y, strides[1] * x) for y, x in corners]
+
+    def windows_of(maps):
+        """Returns the children of all windows, as a batch."""
+        cut = [maps[:, y : y + 3, x : x + 2] for y, x in corners]
+        return np.concatenate([x.reshape(2, 12, *x.shape[4:]) for x in cut])
+
+    for given in ((poses, activations), (poses,)):
+        outputs = conv(*given, **ALL)
+        expected = full(*map(windows_of, given), **ALL)
         for output, wanted in zip(outputs, expected, strict=True):
-            assert_close(np.reshape(output, wanted.shape), wanted, atol=1e-5)
+            shape = (2, len(corners), *wanted.shape[1:])
+            output = np.reshape(output, shape).swapaxes(0, 1)
+            assert_close(output.reshape(wanted.shape), wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("routing", [2, EMRouting(2, 0.1)], ids=["", "em"])
+@pytest.mark.parametrize(
+    ("kernel", "strides", "rows", "columns"),
+    [((2, 4), 1, (0, 1), (1, 2)), ((3, 3), (2, 3), (1, 1), (0, 0))],
+)
+def test_same_padding_is_zeros_around_the_map(
+    kernel, strides, rows, columns, routing, rng
+):
+    poses = rng.normal(size=(2, 5, 6, 2, 4)).astype("float32")
+    activations = rng.uniform(0.1, 0.9, size=(2, 5, 6, 2)).astype("float32")
+    same, valid = (
+        ConvCaps(3, 4, kernel, strides, padding, routing, matrix=True)
+        for padding in ("same", "valid")
+    )
+    built(same, poses.shape, rng)
+    edges = [(0, 0), rows, columns, (0, 0)]
+    padded = np.pad(poses, [*edges, (0, 0)]), np.pad(activations, edges)
+    built(valid, padded[0].shape, same.get_weights())
+    outputs, expected = (
+        layer(*given, return_activations=True)
+        for layer, given in ((same, (poses, activations)), (valid, padded))
+    )
+    assert_all_close(outputs, expected, atol=1e-5)
 
 
 # ConvCaps3D routes over all types and positions.

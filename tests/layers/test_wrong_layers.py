@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from tests.refusals import assert_refused, refusals
+from tests.refusals import refused
 from tfcaps import layers, parts, routing
 
 NAMES = {
@@ -15,20 +15,17 @@ NAMES = {
 }
 
 
-@refusals(
+test_wrong_settings_are_refused = refused(
     """
 ClassCaps(0, 16)
-    `num_capsules` and `dim` must be integers of at least 1. Received:
-    num_capsules=0, dim=16.
+    and `dim` must be integers of at least 1. Received: num_capsules=0, dim=16.
 ConvCaps(3, 0, 2)
 CapsuleConv2D(3, 0)
 PrimaryCaps(3, 0, 3)
-    `num_types` and `dim` must be integers of at least 1. Received: num_types=3,
-    dim=0.
+    and `dim` must be integers of at least 1. Received: num_types=3, dim=0.
 ConvCaps3D(0, 4)
 PrimaryMatrixCaps(0, 4)
-    `num_types` and `dim` must be integers of at least 1. Received: num_types=0,
-    dim=4.
+    and `dim` must be integers of at least 1. Received: num_types=0, dim=4.
 ClassCaps(10, 16, share="position")
     `share` must be one of (None, 'type', 'all'). Received: share='position'.
 ClassCaps(10, 16, "none")
@@ -36,17 +33,12 @@ ClassCaps(10, 16, "none")
 ClassCaps(2, 8, matrix=True)
     must be a square, such as 16 for 4x4. Received:
 ClassCaps(2, 16, coordinates=True)
-    `coordinates` are added to matrices of at least two rows. Received:
-    matrix=False, dim=16.
 ClassCaps(2, 1, matrix=True, coordinates=True)
-    `coordinates` are added to matrices of at least two rows. Received:
-    matrix=True, dim=1.
+    are added to matrices of at least two rows. Received: matrix=
 ConvCaps(3, 4, (2, 0))
-    `kernel_size` must be an int or two ints of at least 1. Received:
-    kernel_size=(2, 0).
+    an int or two ints of at least 1. Received: kernel_size=(2, 0).
 ConvCaps(3, 4, 2, (1, 1, 1))
-    `strides` must be an int or two ints of at least 1. Received: strides=(1, 1,
-    1).
+    an int or two ints of at least 1. Received: strides=(1, 1, 1).
 ConvCaps(3, 4, 2, padding="causal")
     `padding` must be one of ('valid', 'same'). Received: padding='causal'.
 ConvCaps3D(2, 4, bias="all")
@@ -54,11 +46,8 @@ ConvCaps3D(2, 4, bias="all")
 ConvCaps3D(2, 4, squash="efficient")
     `squash` must be one of ('capsule', 'map'). Received: squash='efficient'.
 ConvCaps3D(2, 4, routing="em")
-    takes a routing whose only weight is a bias of its parents. Received:
-    EMRouting.
 ConvCaps3D(2, 4, routing="self_attention")
     takes a routing whose only weight is a bias of its parents. Received:
-    SelfAttentionRouting.
 ConvCaps3D(2, 4, routing="uniform", squash="map")
     `squash="map"` is for DynamicRouting. Received: UniformRouting.
 PrimaryCaps(2, 4, 3, squash="map")
@@ -71,13 +60,11 @@ Decoder(28)
 Decoder((28, 28, 1), 5)
     `network` must be a name or a Keras layer. Received: network=5.
 Decoder((28, 28, 1), "convolution")
-    `network` must be one of ('dense', 'deconvolution', 'upsampling') or a Keras
-    layer. Received: network='convolution'.
+    or a Keras layer. Received: network='convolution'.
 Decoder((28, 30, 1), "deconvolution")
     needs sides divisible by 4. Received: image_shape=(28, 30, 1).
 Decoder((16, 24, 1), "upsampling")
-    The network "upsampling" needs sides of at least 24 that are divisible by 8.
-    Received: image_shape=(16, 24, 1).
+    needs sides of at least 24 that are divisible by 8. Received: image_shape=
 PartCaps(0)
     `num_types` and `window` must be integers
 PartCaps(2, window=4)
@@ -99,23 +86,16 @@ MapCaps(3, orphan=0)
 """,
     **NAMES,
 )
-def test_wrong_settings_are_refused(call, said):
-    assert_refused(call, said)
 
 
-@refusals(
+test_inputs_that_do_not_fit_are_refused = refused(
     """
 ClassCaps(10, 16)(Input(6, 6, 4))
 ClassCaps(10, 16)(Input(None, 4))
-    Caps takes capsules [batch, children, components] or [batch, rows, columns,
-    types, components], all known but the batch. Received: input_shape=(None,
 ConvCaps(3, 4, 2)(Input(16, 2, 3))
 ConvCaps(3, 4, 2)(Input(None, 4, 2, 3))
-    ConvCaps takes capsules [batch, rows, columns, types, components], all known
-    but the batch. Received: input_shape=(None,
 ConvCaps3D(2, 4)(Input(None, 4, 2, 3))
-    ConvCaps3D takes capsules [batch, rows, columns, types, components], all
-    known but the batch. Received: input_shape=(None,
+    types, components], all known but the batch. Received: input_shape=(None,
 CapsuleConv2D(2, 4)(Input(5, 5, 6))
     CapsuleConv2D takes capsules [batch, rows, columns, types, components].
 PrimaryCaps(2, 4, 3)(Input(5, 5))
@@ -125,25 +105,18 @@ PrimaryMatrixCaps(2)(Input(4, 3))
 PartCaps(2)(Input(None, 4, 3))
     PartCaps takes a feature map [batch, rows, columns, channels], all known but
 Decoder((4, 4, 1))(Input(2, 2, 3, 4))
-    Decoder takes class poses [batch, classes, components], all known but the
-    batch. Received: input_shape=(None, 2, 2, 3, 4).
+    Decoder takes class poses [batch, classes, components], all known but
 ClassCaps(10, 16, share="type")(Input(5, 4))
-    `share="type"` needs spatial capsules [batch, rows, columns, types,
-    components]
 ClassCaps(2, 16, matrix=True, coordinates=True)(Input(12, 16))
-    `coordinates` needs spatial capsules [batch, rows, columns, types,
-    components]
+    needs spatial capsules [batch, rows, columns, types, components]
 ConvCaps(2, 16, 2, matrix=True)(Input(4, 4, 2, 9))
-    Matrix capsules keep their shape. Received: children of 9 components for
-    dim=16.
+    keep their shape. Received: children of 9 components for dim=16.
 ConvCaps(3, 4, (2, 5))(Input(4, 4, 2, 3))
     A window of (2, 5) does not fit into a map of 4 rows and 4 columns.
 ConvCaps3D(2, 4, depth=4)(Input(4, 4, 2, 3))
-    `depth` must be from 1 to the components of a child. Received: depth=4,
-    input_shape=(None, 4, 4, 2, 3).
+    `depth` must be from 1 to the components of a child. Received: depth=4
 PrimaryCaps(2, 4, 3, depthwise=True)(Input(5, 5, 6))
     Depthwise PrimaryCaps need num_types * dim channels, here 8. Received:
-    input_shape=(None, 5, 5, 6).
 ConstellationCaps(3)(Input(8, 8, 2, 3))
     ConstellationCaps takes places
 TemplateDecoder((9, 20, 1))(Input(4, 4, 2))
@@ -155,5 +128,3 @@ ConvCaps(3, 4, 3)(zeros(6, 3, 3, 2, 8), zeros(6, 3, 3, 6))
 """,
     **NAMES,
 )
-def test_inputs_that_do_not_fit_are_refused(call, said):
-    assert_refused(call, said)

@@ -11,9 +11,9 @@ from tests.networks import (
     sequential_capsnet,
     tiny_capsnet,
 )
-from tests.refusals import assert_refused, refusals
+from tests.refusals import refused
 from tests.tolerance import assert_all_equal, assert_close
-from tfcaps import layers, rem
+from tfcaps import layers
 from tfcaps.losses import MarginLoss, ReconstructionLoss
 from tfcaps.models import with_decoder
 from training.devices import dtype_policy
@@ -74,9 +74,8 @@ def with_named_lengths():
         lambda: sequential_capsnet(layers.Length()),
         capsnet_of_maps,
         lambda: small_capsnet(return_couplings=True),
-        lambda: small_capsnet(return_activations=True),
     ],
-    ids=["capsnet", "dict", "sequential", "maps", "couplings", "activations"],
+    ids=["capsnet", "dict", "sequential", "maps", "couplings"],
 )
 def test_decoder_shares_the_weights_of_the_network(make, images):
     model = make()
@@ -150,28 +149,6 @@ def test_frozen_network_leaves_only_the_decoder_to_learn(name, settings):
         assert np.any(weight.numpy() != old)
 
 
-def test_decoder_is_neither_pruned_nor_counted_nor_decayed(images):
-    model = tiny_capsnet()
-    joint = with_decoder(model)
-    rem.prune_low_magnitude(joint, lambda step: 0.5)
-    decoder = joint.get_layer("reconstruction")
-    before = [weight.numpy() for weight in decoder.weights]
-    others = joint.get_layer("class_caps").transformation.numpy()
-    fit(
-        joint,
-        images,
-        rem.sensitivity_decay(keras.optimizers.SGD(0.0), 0.5),
-        callbacks=[rem.UpdatePruningStep()],
-    )
-    rem.strip_pruning(joint)
-    assert_all_equal(decoder.weights, before)
-    assert np.any(joint.get_layer("class_caps").transformation != others)
-    for weight in decoder.weights:
-        weight.assign(0.0 * weight)
-    assert rem.sparsity(joint) == pytest.approx(0.5, abs=0.02)
-    assert rem.sparsity(joint) == rem.sparsity(model)
-
-
 def test_decoder_has_the_policy_of_the_capsules_and_float32_images(images):
     with dtype_policy("mixed_float16"):
         model = tiny_capsnet()
@@ -191,7 +168,7 @@ def of_five_classes():
     return keras.Model(model.input, mixed)
 
 
-@refusals(
+test_wrong_networks_are_refused = refused(
     """
 with_decoder(with_decoder(tiny_capsnet()))
     The model 'dr_capsnet' has a decoder already
@@ -204,5 +181,3 @@ with_decoder(of_five_classes())
 """,
     **globals(),
 )
-def test_wrong_networks_are_refused(call, said):
-    assert_refused(call, said)

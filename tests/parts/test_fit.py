@@ -13,7 +13,7 @@ from tests.parts.test_network import fit, images_of, small
 from tests.refusals import assert_refused
 from tests.tolerance import assert_all_close, assert_all_equal
 from tfcaps import rem
-from tfcaps.callbacks import BlueprintEstimation, HardenParts
+from tfcaps.callbacks import BlueprintEstimation
 
 IMAGES, LABELS, _ = images_of(48)
 ONE_HOT = np.eye(2, dtype="float32")[LABELS]
@@ -193,10 +193,6 @@ def test_what_does_not_fit_is_refused(data, said):
     model = small()
     model.compile(run_eagerly=True)
     assert_refused(lambda: model.fit(*data, verbose=0, shuffle=False), said)
-
-
-def test_what_hardens_is_refused_where_it_cannot():
-    assert_refused(lambda: HardenParts(1.5), "`share` must be from 0 to 1")
 
 
 def step(scope):

@@ -7,16 +7,12 @@ from keras import ops
 
 import tfcaps
 from tests.networks import SMALL_NETWORKS, tiny_capsnet
-from tests.refusals import assert_refused, refusals
+from tests.refusals import assert_refused, refused
 from tests.tolerance import assert_all_equal, assert_close
 from tfcaps import rem
 from tfcaps.callbacks import BlueprintEstimation, HardenParts
 from tfcaps.models import constellation_capsnet
-from tfcaps.parts import (
-    ConstellationModel,
-    constellation_losses,
-    estimation,
-)
+from tfcaps.parts import ConstellationModel, estimation
 from tfcaps.parts.split_merge import Occurrences
 
 SMALL = SMALL_NETWORKS["constellation_capsnet"]
@@ -149,12 +145,7 @@ def test_the_schedule_narrows_hardens_moves_merges_and_splits(
     network = small()
     network.get_layer("part_caps").nothing_conv.bias.assign([-8.0])
     schedule = begun(
-        network,
-        images,
-        labels,
-        epochs=5,
-        widths=(4.0, 1.5),
-        hard=0.5,
+        network, images, labels, epochs=5, widths=(4.0, 1.5), hard=0.5
     )
     classes = network.get_layer("class_caps")
     places = [np.array(classes.blueprint)]
@@ -194,7 +185,7 @@ def test_a_type_moves_to_where_it_is_found():
         np.testing.assert_array_equal(layer.slots, np.outer(kept, [1, 1]))
 
 
-@refusals(
+test_what_does_not_fit_is_refused = refused(
     """
 constellation_capsnet((8, 8, 1), 3)
     at least 10 rows
@@ -213,8 +204,6 @@ begun(tiny_capsnet(), None, [])
     begun=begun,
     tiny_capsnet=tiny_capsnet,
 )
-def test_what_does_not_fit_is_refused(call, said):
-    assert_refused(call, said)
 
 
 def test_training_without_an_active_type_says_so(capsys):
@@ -246,29 +235,16 @@ def test_types_are_of_one_class_each():
         on_pictures(num_types=1)
 
 
-def trained_on_pictures(images, labels, seed):
-    keras.utils.set_random_seed(seed)
-    model = on_pictures(num_types=2)
+def test_places_become_hard_after_a_share_of_the_training(rng):
+    model, hard = on_pictures(num_types=2), []
     assert set(model.loss) == {"evidence", "presence"}
-    losses = constellation_losses()
-    del losses["reconstruction"]
-    callbacks = [HardenParts(0.35)]
-    return fit(model, images, labels, 0.1, 20, callbacks, loss=losses), model
-
-
-@pytest.mark.slow
-def test_its_trees_show_what_tells_the_classes(rng):
-    labels = np.arange(64) % 2
-    images = 0.1 * rng.random((64, 32, 32, 3), dtype=np.float32)
-    places = 4 * rng.integers(1, 7, (64, 2))
-    for image, label, (y, x) in zip(images, labels, places, strict=True):
-        image[y : y + 4, x : x + 4, label] = 1.0  # a red or a green square
-    # Some begin with one type for both, and stay there.
-    tried = [trained_on_pictures(images, labels, seed) for seed in range(4)]
-    _, model = min(tried, key=lambda done: done[0])
-    trees = rem.trees(model, images)
-    np.testing.assert_array_equal(trees.predicted, labels)
-    for k, (y, x) in enumerate(places):
-        leaves = trees.places[k][trees.in_tree[k]]
-        assert len(leaves)
-        np.testing.assert_allclose(leaves - (y + 1.5, x + 1.5), 0, atol=2)
+    layer = model.get_layer("part_caps")
+    note = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: hard.append(float(layer.hardness))
+    )
+    images = rng.random((8, 32, 32, 3), dtype=np.float32)
+    callbacks = [HardenParts(0.35), note]
+    labels, options = np.arange(8) % 2, {"loss": model.loss}
+    fit(model, images, labels, 0.1, 4, callbacks, run_eagerly=True, **options)
+    assert hard == [0.0, 0.0, 0.0, 1.0]
+    assert_refused(lambda: HardenParts(1.5), "`share` must be from 0 to 1")

@@ -1,16 +1,23 @@
 """One reader of data: what it takes, and what it says of the rest."""
 
+import re
+from functools import partial
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.networks import tiny_capsnet
 from tfcaps import rem
+from tfcaps.layers import ClassCaps, Length
 from tfcaps.losses import MarginLoss
 from tfcaps.models.backbone import FrozenModel
 from tfcaps.rem import batches
 from tfcaps.rem.batches import batches_of, labelled_batches
 
+ROOT = Path(__file__).parents[2]
 X = np.random.default_rng(0).random((8, 8, 8, 1), dtype=np.float32)
 Y = np.arange(8) % 3
 ONE_HOT = np.eye(3, dtype="float32")[Y]
@@ -49,13 +56,13 @@ class Endless(keras.utils.PyDataset):
 class Epochs(keras.utils.PyDataset):
     num_batches = 2
 
-    def __init__(self):
+    def __init__(self, *batches):
         super().__init__()
-        self.calls = []
+        self.calls, self.batches = [], batches
 
     def __getitem__(self, index):
         self.calls.append(index)
-        return X, Y
+        return self.batches[index]
 
     def on_epoch_begin(self):
         self.calls.append("begin")
@@ -65,7 +72,7 @@ class Epochs(keras.utils.PyDataset):
 
 
 def test_an_epoch_is_begun_and_ended_also_if_not_all_is_read():
-    data = Epochs()
+    data = Epochs((X, Y), (X, Y))
     batches, count = batches_of(data, 4)
     assert (count, data.calls) == (2, [])
     assert len([*batches]) == 2 and data.calls == ["begin", 0, 1, "end"]
@@ -73,18 +80,33 @@ def test_an_epoch_is_begun_and_ended_also_if_not_all_is_read():
     assert data.calls[4:] == ["begin", 0, "end"]
 
 
-TAKEN = {
+HALVES = [(X[:4], Y[:4]), (X[4:], Y[4:])]
+SLICES = tf.data.Dataset.from_tensor_slices
+DICTS = {"images": X, "labels": Y}, {"lengths": Y, "reconstruction": X}
+# The first are those of the guide, by the names that they have there.
+GUIDE = {
     "arrays": (X, Y),
+    "tensors": (tf.constant(X), tf.constant(Y)),
+    "dicts": DICTS,
+    "list of batches": HALVES,
+    "tf.data": SLICES((X, Y)).batch(4),
+    "tf.data of dicts": SLICES(DICTS).batch(4),
+    "PyDataset": Epochs(*HALVES),
+    "generator": lambda: (pair for pair in HALVES),
+    "with weights": (X, Y, np.ones(8)),
+    "images alone": X,
+    "signals": (X[:, :, 0], Y),
+}
+TAKEN = {
+    **{name: GUIDE[name] for name in [*GUIDE][:-2]},
     "nested lists": (X.tolist(), Y.tolist()),
     "a list of inputs": ([X], Y),
     "a list of targets": (X, [Y, X]),
     "a dict of one input": ({"input": X}, Y),
     "targets of a training model": (X, {"couplings": Y, "lengths": Y}),
     "labels among the inputs": {"images": X, "labels": Y},
-    "weights": (X, Y, np.ones(8)),
     "weights by name": (X, {"lengths": Y}, {"lengths": np.ones(8)}),
-    "two batches": [(X[:4], Y[:4]), (X[4:], Y[4:])],
-    "batches as lists": [[X[:4], Y[:4]], [X[4:], Y[4:]]],
+    "batches as lists": [*map(list, HALVES)],
     "batches of dicts": [({"images": X}, {"lengths": Y})],
     "batches of inputs by name": [{"images": X, "labels": Y}],
     "batches with weights": [(X, Y, np.ones(8))],
@@ -93,9 +115,47 @@ TAKEN = {
 
 @pytest.mark.parametrize("name", TAKEN)
 def test_it_is_what_arrays_are(name, model):
-    images, labels = read(TAKEN[name], model)
+    data = TAKEN[name]
+    images, labels = read(data() if callable(data) else data, model)
     np.testing.assert_allclose(images, X)
     np.testing.assert_array_equal(labels, Y)
+
+
+def of_signals():
+    signals = keras.Input((8, 1), name="signals")
+    features = keras.layers.Conv1D(6, 3, activation="relu")(signals)
+    poses = ClassCaps(3, 4)(keras.layers.Reshape((6, 6))(features))
+    model = keras.Model(signals, Length()(poses))
+    model.compile("adam", MarginLoss())
+    return model
+
+
+FUNCTIONS = {
+    "evaluate": rem.evaluate,
+    "faithfulness": partial(rem.faithfulness, draws=1),
+    "trees": rem.trees,
+    "prune_iteratively": rem.prune_iteratively,
+    "prune_single_shot": partial(rem.prune_single_shot, sparsity=0.5),
+}
+
+
+def test_the_guide_says_what_functions_take():
+    text = (ROOT / "docs/guides/data.md").read_text("utf-8")
+    lines = re.search(r"^\| function(.+\n)+", text, re.M)[0].splitlines()
+    rows = [row.strip("| ").split(" | ") for row in (lines[0], *lines[2:])]
+    assert [name.replace("`", "") for name in rows[0][1:]] == [*GUIDE]
+    assert [row[0].strip("`") for row in rows[1:]] == [*FUNCTIONS]
+    signals = [(x[:, :, 0], y) for x, y in HALVES]
+    for name, *cells in rows[1:]:
+        function = FUNCTIONS[name.strip("`")]
+        function(of_signals(), (pair for pair in signals))
+        alone = cells[[*GUIDE].index("images alone")]
+        assert {*cells} <= {"yes", alone}
+        if alone == "yes":
+            function(of_signals(), X[:, :, 0])
+            continue
+        with pytest.raises(ValueError, match="Labels are needed|have targets"):
+            function(of_signals(), X[:, :, 0])
 
 
 def test_one_hot_rows_are_not_targets_of_many_outputs(model):

@@ -131,12 +131,6 @@ def test_half_precision_is_explained_in_float32():
     np.testing.assert_allclose(shown["couplings"], couplings, atol=SUMS)
 
 
-def test_network_without_class_capsules_is_an_error():
-    images = keras.Input((8, 8, 1))
-    with pytest.raises(ValueError, match="has no routed capsule layer"):
-        rem.explanation(keras.Model(images, keras.layers.Flatten()(images)))
-
-
 def test_blueprints_are_the_shifts_of_the_types_that_a_class_has():
     network = models.constellation_capsnet((16, 16, 1), 3, num_types=2)
     layer = network.get_layer("class_caps")

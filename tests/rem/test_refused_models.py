@@ -6,7 +6,7 @@ import pytest
 from keras import layers
 
 from tests.networks import tiny_capsnet
-from tests.refusals import assert_refused, refusals
+from tests.refusals import refused
 from tfcaps import export, models, rem
 from tfcaps.layers import ClassCaps, Length, PrimaryCaps
 
@@ -135,8 +135,52 @@ def test_names_of_layers_are_not_given_twice():
     rem.add_couplings(model, counterfactual=True)
 
 
-@refusals(
+MODEL = tiny_capsnet()
+UNBUILT = keras.Sequential([ClassCaps(3, 4)])
+UNROUTED = keras.Sequential([keras.Input((3,)), layers.Dense(2)])
+PAIR = keras.Model([MODEL.input, keras.Input((2,))], MODEL.output)
+
+
+test_wrong_calls_are_refused = refused(
     """
+rem.evaluate(MODEL, DATA, mode="middle")
+rem.trees(MODEL, IMAGES, mode="middle")
+rem.quantize_couplings(MODEL, 5, mode="middle")
+    Received: mode='middle'
+rem.evaluate(MODEL, DATA, 257)
+rem.evaluate(MODEL, DATA, 1)
+rem.trees(MODEL, IMAGES, 257)
+rem.lowest_levels(MODEL, DATA, (2, 300))
+rem.lowest_levels(MODEL, DATA, (1, 2))
+    in [2, 256]
+rem.lowest_levels(MODEL, DATA, ())
+    must have a number of levels
+rem.quantize_couplings(MODEL, 1)
+rem.quantize_couplings(MODEL, True)
+rem.quantize_couplings(MODEL, "11")
+rem.trees(MODEL, IMAGES, 1)
+    `levels` must be at least 2, and whole. Received: levels=
+rem.evaluate(MODEL, [])
+rem.faithfulness(MODEL, [])
+rem.trees(MODEL, [])
+rem.trees(MODEL, IMAGES[:0])
+    data set has no samples
+rem.evaluate(MODEL, (IMAGES, LABELS + 1))
+    in [0, 2]
+rem.faithfulness(MODEL, DATA, samples=0)
+    samples=0
+rem.faithfulness(MODEL, DATA, draws=0)
+    draws=0
+rem.faithfulness(MODEL, DATA, trees=rem.trees(MODEL, IMAGES[1:]))
+    4 images and 3 trees
+rem.evaluate(UNBUILT, DATA)
+    must be a functional model, or
+rem.evaluate(UNROUTED, DATA)
+rem.faithfulness(UNROUTED, DATA)
+rem.explanation(UNROUTED)
+    has no routed capsule layer
+rem.classifier(PAIR)
+    of several inputs must be made of a
 rem.add_couplings(IMAGES)
 rem.add_couplings(models.dr_capsnet)
 rem.evaluate(DATA, tiny_capsnet())
@@ -147,5 +191,3 @@ export.save("served", tiny_capsnet())
 """,
     **globals() | {"export": export},
 )
-def test_a_model_stands_first(call, said):
-    assert_refused(call, said)

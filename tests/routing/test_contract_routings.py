@@ -9,10 +9,7 @@ from tests.backends import compiled, nightly_on_jax
 from tests.gradients import value_and_gradients
 from tests.registry import ROUTINGS, parametrize
 from tests.tolerance import assert_all_close, assert_all_equal, assert_close
-from tfcaps.ops import dequantize, quantize
-from tfcaps.routing import (
-    EMRouting,
-)
+from tfcaps.routing import EMRouting
 
 UNQUANTIZED = [case for case in ROUTINGS if case.make().levels is None]
 WITH_GRADIENT = [
@@ -73,17 +70,6 @@ def test_weights_that_are_left_out_make_no_difference_at_their_start(case, rng):
         assert_all_equal(
             case.make()(votes), case.make()(votes, np.ones((2, 6), "float32"))
         )
-
-
-@pytest.mark.parametrize("mode", ["midtread", "midrise"])
-@parametrize(UNQUANTIZED)
-def test_levels_round_the_last_couplings_only(case, mode, rng):
-    votes, activations, weights = case.random_arguments(rng)
-    exact = case.make()(votes, activations, **weights).couplings
-    routing = case.make(levels=5, mode=mode)
-    rounded = routing(votes, activations, **weights).couplings
-    codes = quantize(exact, 5, mode=mode)
-    np.testing.assert_array_equal(rounded, dequantize(codes, 5, mode=mode))
 
 
 @nightly_on_jax

@@ -28,12 +28,12 @@ FORMS = {
 }
 
 
-def random_blocks(rng, form, dtype="float32"):
+def random_blocks(rng, form):
     count, positions, types = FORMS[form]
     return [
         Block(
-            rng.normal(size=(2, positions, types, 3)).astype(dtype),
-            rng.normal(size=(types, 3, 3, 4)).astype(dtype),
+            rng.normal(size=(2, positions, types, 3)).astype("float32"),
+            rng.normal(size=(types, 3, 3, 4)).astype("float32"),
         )
         for _ in range(count)
     ]
@@ -46,41 +46,8 @@ def both(blocks):
 
 
 @nightly_on_jax
-@pytest.mark.parametrize("scaled", [False, True], ids=["", "scaled"])
 @pytest.mark.parametrize("form", FORMS)
-def test_every_contraction_is_that_of_made_votes(form, scaled, rng):
-    factored, whole = both(random_blocks(rng, form, "float64"))
-    if scaled:
-        for _ in range(2):
-            factors = rng.normal(size=(2, 6, 3))
-            factored, whole = factored.scale(factors), whole.scale(factors)
-    couplings = rng.random((2, 6, 3))
-    poses = rng.normal(size=(2, 3, 4))
-
-    def results(votes):
-        lengths = votes.lengths()
-        return {
-            "sum": votes.sum(),
-            "weighted_sum": votes.weighted_sum(couplings),
-            "agreement": votes.agreement(poses),
-            "lengths": lengths,
-            "distances": votes.distances(poses, lengths),
-            "weighted_squares": votes.weighted_squares(couplings, poses),
-            "squared_distances": votes.squared_distances(poses, poses),
-            "zero_poses": votes.zero_poses(),
-            "zero_couplings": votes.zero_couplings(),
-            "num_parents": votes.num_parents,
-        }
-
-    wanted = results(whole)
-    assert factored.dtype == whole.dtype
-    for name, result in results(factored).items():
-        assert_close(result, wanted[name], atol=1e-9, err_msg=name)
-
-
-@nightly_on_jax
-@pytest.mark.parametrize("form", ["types_shared", "blocks_all_shared"])
-@parametrize([case for case in ROUTINGS if case.make().levels is None])
+@parametrize([case for case in ROUTINGS if "-" not in case.name])
 def test_routing_and_its_gradients_are_the_same(case, form, rng):
     blocks = random_blocks(rng, form)
     _, activations, weights = case.random_arguments(rng)

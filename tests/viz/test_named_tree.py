@@ -5,8 +5,9 @@ import pytest
 from matplotlib.text import Text
 
 from tests.refusals import assert_refused
+from tests.trees import made
 from tfcaps import viz
-from tfcaps.rem import Explanation, Trees
+from tfcaps.rem import Explanation
 
 NAMES = ["wheel", "door", "roof"]
 CLASSES = ["red car", "blue car"]
@@ -20,20 +21,14 @@ KNOWN[2] = np.nan
 
 def tree_of(places, types, in_tree, activations=None):
     """Returns the tree of one image."""
-    children = len(types)
-    active = np.ones(children) if activations is None else activations
-    inside = np.array([in_tree], bool)
-    towards = inside.astype("float32")
-    return Trees(
-        predicted=np.array([1], np.int32),
-        lengths=np.array([[0.1, 0.9]], "float32"),
-        couplings=np.zeros((1, children, 0), "float32"),
-        towards=towards,
-        codes=(10 * towards).astype(np.uint8),
-        in_tree=inside,
+    active = np.ones(len(types)) if activations is None else activations
+    return made(
+        [in_tree],
+        types,
+        [places],
+        predicted=np.array([1]),
+        lengths=np.array([LENGTHS[0]], "float32"),
         activations=np.array([active], "float32"),
-        types=np.array(types),
-        places=np.array([places], float),
     )
 
 
@@ -65,9 +60,6 @@ NAMED = {
     "parts": KNOWN,
     "labels": [0],
 }
-
-
-UNKNOWN = ("blueprints", "parts")
 
 
 @pytest.fixture(scope="module")
@@ -142,10 +134,6 @@ def test_a_length_is_said_to_be_what_it_is(drawn):
     assert "A length is from 0 to 1, and no probability." in told
     box = drawing.axes[0].get_window_extent()
     assert box.height == pytest.approx(2 * box.width, rel=0.01)
-    # Nothing is known of its parts, so nothing stands beside it.
-    nothing = {name: np.full_like(NAMED[name], np.nan) for name in UNKNOWN}
-    empty = draw(**nothing)
-    assert len(empty.axes) == 1 + 6
 
 
 def test_it_is_said_whether_the_class_needs_its_tree(drawn):
@@ -162,13 +150,15 @@ def test_it_is_said_whether_the_class_needs_its_tree(drawn):
         assert told in texts(drawing)
 
 
-def test_without_blueprint_and_names_lines_lead_to_the_class(rng):
+def test_what_is_not_known_is_not_drawn(rng):
     drawing = draw(image=rng.random((30, 20, 3)))
     written = texts(drawing)
     assert {"type 0", "type 1", "type 2,\nnot in the tree"} <= {*written}
     assert drawing.axes[0].texts[0].get_text() == "1"
-    assert len(drawing.axes) == 1 + 6
     assert not any("looks for" in text for text in written)
+    unknown = ("blueprints", "parts")
+    nothing = {name: np.full_like(NAMED[name], np.nan) for name in unknown}
+    assert len(drawing.axes) == len(draw(**nothing).axes) == 1 + 6
 
 
 def test_mistakes_are_named():

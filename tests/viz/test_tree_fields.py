@@ -5,10 +5,10 @@ import pytest
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
-from tests.networks import draw_weights, images_of, tiny_capsnet
 from tests.refusals import assert_refused
-from tfcaps import rem, viz
-from tfcaps.rem import Explanation, ReceptiveFields, Trees
+from tests.trees import made
+from tfcaps import viz
+from tfcaps.rem import Explanation, ReceptiveFields
 from tfcaps.viz.drawing import colour
 
 NAMES = ["ant", "bee", "cat"]
@@ -35,20 +35,17 @@ WHOLE = fields_of([[0, 0, 6, 6]] * 8)
 
 def explained(children, couplings, fields=FIELDS, **known):
     """Returns the explanation of an image of the second class."""
-    count, j = len(fields.boxes), 1
+    count = len(fields.boxes)
     towards, activations = np.zeros((2, 1, count), np.float32)
     towards[0, children] = couplings
     activations[0, children] = np.linspace(0.9, 0.5, len(children))
-    trees = Trees(
-        predicted=np.array([j]),
+    trees = made(
+        towards,
+        np.arange(count) % fields.grid[2],
+        0.0,
+        predicted=np.array([1]),
         lengths=np.array([[0.1, 0.8, 0.2]]),
-        couplings=np.zeros((1, count, 0)),
-        towards=towards,
-        codes=np.zeros((1, count), np.uint8),
-        in_tree=towards > 1 / 3,
         activations=activations,
-        types=np.arange(count) % fields.grid[2],
-        places=np.zeros((1, count, 2)),
     )
     record = {"height": 6, "width": 6}
     return Explanation(IMAGE, trees, None, [record], fields, **known)
@@ -64,25 +61,6 @@ def outlines(panel):
 
 def texts(panel):
     return [text.get_text() for text in panel.texts]
-
-
-def test_trees_of_a_network_are_drawn_the_strongest_first():
-    model = tiny_capsnet(primary_types=3)
-    draw_weights(model, 0, class_caps=3.0)
-    images = images_of(model, 4)
-    why = rem.explain(model, images)
-    trees, panels = why.trees, viz.tree_fields(why, [*"abcd"], most=12).axes
-    assert [panel.get_title("left") for panel in panels[1::2]] == [*"abcd"]
-    for k, panel in enumerate(panels[1::2]):
-        strength = trees.towards[k] * trees.activations[k]
-        inside = np.flatnonzero(trees.in_tree[k])
-        children = sorted(inside, key=lambda child: -strength[child])
-        assert [text for text in texts(panel) if "type" in text] == [
-            f"type {child % 3}\n{trees.towards[k, child]:.2f}"
-            for child in children
-        ]
-        assert texts(panel)[0] == str(trees.predicted[k])
-    assert 0 < trees.leaves.min() and trees.leaves.max() < 12
 
 
 def test_outlines_are_where_the_children_look():
@@ -134,10 +112,7 @@ def test_a_tree_without_children_says_so():
 
 @pytest.mark.parametrize(
     ("settings", "said"),
-    [
-        ({"most": 0}, "`most`"),
-        ({"titles": ["a", "b"]}, "1 images, 2 titles"),
-    ],
+    [({"most": 0}, "`most`"), ({"titles": ["a", "b"]}, "1 images, 2 titles")],
 )
 def test_mistakes_are_explained(settings, said):
     why = explained([2], [0.9])

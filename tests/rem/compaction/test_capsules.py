@@ -145,24 +145,16 @@ def test_types_and_children_are_left_that_something_needs(name, rng):
         assert_all_equal(last.get_weights(), expected)
 
 
-def test_children_stay_whose_couplings_are_returned(rng):
+@pytest.mark.parametrize(
+    ("asked", "left"), [("return_couplings", 27), ("return_activations", 18)]
+)
+def test_children_stay_whose_couplings_are_returned(asked, left, rng):
     images = keras.Input((7, 7, 2))
     capsules = PrimaryCaps(3, 4, 3, 2)(images)
-    layer = ClassCaps(3, 4, name="last")
-    outputs = layer(capsules, return_couplings=True)
+    outputs = ClassCaps(3, 4, name="last")(capsules, **{asked: True})
     model = randomized(keras.Model(images, outputs), rng)
     votes(np.s_[1::3])(model)
-    assert is_left_alone(model)
-
-
-def test_children_leave_whose_parents_activations_are_returned(rng):
-    images = keras.Input((7, 7, 2))
-    capsules = PrimaryCaps(3, 4, 3, 2)(images)
-    layer = ClassCaps(3, 4, name="last")
-    outputs = layer(capsules, return_activations=True)
-    model = randomized(keras.Model(images, outputs), rng)
-    votes(np.s_[1::3])(model)
-    assert compacted(model).get_layer("last").transformation.shape[0] == 18
+    assert compacted(model).get_layer("last").transformation.shape[0] == left
 
 
 def test_hidden_capsules_compete_and_stay(rng):

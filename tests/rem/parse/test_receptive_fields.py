@@ -9,11 +9,8 @@ import pytest
 from keras import layers as kl
 from matplotlib.text import Text
 
-from tests.networks import (
-    SMALL_NETWORKS,
-    every_network,
-)
-from tfcaps import models, rem, viz
+from tests.networks import SMALL_NETWORKS, every_network
+from tfcaps import rem, viz
 from tfcaps.layers import (
     CapsuleConv2D,
     ClassCaps,
@@ -69,7 +66,6 @@ CONV = partial(kl.Conv2D, 3)
 CONV_SAME = partial(kl.Conv2D, 3, padding="same")
 POINTWISE = kl.BatchNormalization(), kl.Activation("sigmoid"), kl.LeakyReLU()
 STACKS = {
-    "same": (9, CONV_SAME(3), SAME(3)),
     "same_strides": ((11, 12), CONV_SAME(3, 2), SAME(3, 2)),
     "even_kernels": (12, CONV_SAME(4), SAME(2, 2)),
     "rows_unlike_columns": ((9, 13), CONV((2, 5)), PRIMARY((3, 1))),
@@ -128,19 +124,6 @@ def test_a_maximum_sees_what_a_mean_sees():
     assert not most.unknown
     np.testing.assert_array_equal(most.boxes, mean.boxes)
     np.testing.assert_array_equal(most.centres, mean.centres)
-
-
-def test_valid_windows_begin_inside_of_the_image():
-    fields = rem.receptive_fields(models.dr_capsnet((28, 28, 1), 10))
-    assert fields.grid == (6, 6, 32) and fields.size == (17, 17)
-    places = 8.0 + 2.0 * np.arange(6)
-    np.testing.assert_array_equal(fields.centres[:, 2, 0], places)
-    np.testing.assert_array_equal(fields.centres[4, :, 1], places)
-    assert fields.boxes.shape == (1152, 4)
-    child = (1 * 6 + 4) * 32 + 7
-    np.testing.assert_array_equal(fields.boxes[child], [2, 8, 19, 25])
-    np.testing.assert_array_equal(fields.child_centres[child], [10, 16])
-    assert not fields.unknown and fields.is_local
 
 
 def test_centres_are_those_of_whole_windows_at_the_border_too():

@@ -112,22 +112,6 @@ def test_a_layer_may_say_where_its_children_are(batch_size):
     assert np.ptp(found.places, axis=0).max() > 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"levels": 1}, "`levels` must be at least 2, and whole"),
-        ({"levels": 257}, r"must be in \[2, 256\].* Received: levels=257"),
-        ({"mode": "up"}, "`mode`"),
-        ({"images": IMAGES[:0]}, "data set has no samples"),
-        ({"images": []}, "data set has no samples"),
-        ({"images": 3}, r"must be \(images, labels\) or an iterable"),
-    ],
-)
-def test_what_does_not_fit_is_refused(model, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        rem.trees(**{"model": model, "images": IMAGES, **arguments})
-
-
 @pytest.fixture(scope="module")
 def images():
     return np.random.default_rng(0).random((6, 8, 8, 2)).astype("float32")

@@ -16,12 +16,8 @@ def rising(step):
 
 STRATEGIES = {
     "magnitudes": lambda m, data: rem.prune_low_magnitude(m, rising),
-    "of all": lambda m, data: rem.prune_low_magnitude(
-        m, rising, scope="global"
-    ),
     "structured": lambda m, data: rem.prune_structured(m, rising),
     "iterative": lambda m, data: rem.prune_iteratively(m, data, tolerance=0.2),
-    "single shot": lambda m, data: rem.prune_single_shot(m, data, 0.8),
 }
 
 
@@ -81,7 +77,7 @@ def test_what_is_frozen_in_between_stays_as_it_is(strategy, images):
     fit(compiled(model), images, epochs=4)
     assert all(map(np.array_equal, frozen.get_weights(), before))
     assert model.pruning.sparsity() >= share
-    if strategy in ("magnitudes", "of all"):
+    if strategy == "magnitudes":
         assert model.pruning.reached() == pytest.approx(0.8, abs=0.02)
 
 

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.refusals import assert_refused, refusals
+from tests.refusals import refused
 from tests.tolerance import assert_all_close
 from tfcaps import rem
 from tfcaps.rem.pruning.prune import Prune
@@ -137,7 +137,7 @@ def test_where_steps_are_not_known_it_prunes_once_an_epoch():
     assert each[-1, -1] == pytest.approx(0.6, abs=0.01)
 
 
-@refusals(
+test_what_does_not_fit_is_refused = refused(
     """
 Prune(1.0)
 Prune("0.7")
@@ -153,5 +153,3 @@ Prune(0.5, data=1)
 """,
     Prune=Prune,
 )
-def test_what_does_not_fit_is_refused(call, said):
-    assert_refused(call, said)

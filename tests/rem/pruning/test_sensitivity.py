@@ -40,10 +40,7 @@ ONCE = keras.optimizers.schedules.PiecewiseConstantDecay([0], [0.5, 0.0])
 
 @pytest.mark.parametrize(
     ("settings", "left"),
-    [
-        ({"rate": ONCE}, 0.5),
-        ({"rate": 0.5, "targets": "transformations"}, 1.0),
-    ],
+    [({"rate": ONCE}, 0.5), ({"rate": 0.5, "targets": "transformations"}, 1.0)],
 )
 def test_rate_may_follow_a_schedule_and_targets_choose(settings, left):
     model = one_layer()

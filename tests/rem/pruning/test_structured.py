@@ -13,7 +13,6 @@ from tests.networks import (
     sharpened,
     tiny_capsnet,
 )
-from tests.nightly import nightly
 from tests.tolerance import SUMS, assert_all_equal
 from tfcaps import rem
 from tfcaps.rem.pruning.structured import UnitGroups
@@ -175,21 +174,6 @@ def test_masks_hold_with_the_losses_of_rem(images):
     before = rem.evaluate(network, images, faithfulness=True)
     assert report.entropy_bits == before.entropy_bits
     assert report.faithfulness.necessity == before.faithfulness.necessity
-
-
-@nightly
-@pytest.mark.slow
-def test_inactive_capsules_of_em_stay_so_in_training(rng):
-    model = compiled(SMALL_NETWORKS["em_capsnet"](), "adamw")
-    images = rng.random((16, 13, 13, 1), dtype=np.float32), np.arange(16) % 3
-    rem.prune_structured(model, lambda step: 0.67)
-    fit(model, images)
-    keep = model.pruning.groups.kept(model.pruning.masks())
-    groups = model.pruning.groups
-    compact = rem.compact(rem.strip_pruning(model))
-    assert rem.multiply_adds(compact).total == groups.multiply_adds(keep)
-    before, after = (rem.evaluate(m, images, 7) for m in (model, compact))
-    assert before.entropy_bits == after.entropy_bits
 
 
 def test_units_leave_one_after_the_other_and_never_come_back(images):
