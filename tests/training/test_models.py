@@ -12,8 +12,9 @@ from cli import UserError
 from tests.exports import with_dead_units
 from tests.networks import tiny_capsnet
 from tests.small_data import noise
-from tests.tolerance import assert_close
+from tests.tolerance import SUMS, assert_close
 from tfcaps import rem
+from tfcaps.rem.pruning.prune import update_steps
 from training import configs, networks, objectives, pruning, starting
 from training.augmentation import Augmentation
 from training.batches import Batches
@@ -147,3 +148,22 @@ def test_trees_are_judged_as_the_network_is_trained(name, margin):
     config = configs.Config(model=name, counterfactual_necessity=1.0)
     losses = objectives.losses(training, config)
     assert losses["counterfactual"].margin == margin
+
+
+@pytest.mark.parametrize("steps", [1, 29, 504, 360])
+def test_the_schedule_is_that_of_tfmot(steps):
+    tfmot = pytest.importorskip("tensorflow_model_optimization")
+    ours, span = rem.Prune(0.8), update_steps(0.0, 0.6, steps)
+    ours._steps, ours._before, ours._epoch, ours._is_late = span, 0, None, True
+    theirs = tfmot.sparsity.keras.PolynomialDecay(
+        0.0, 0.8, span[0], span[-1], frequency=span.step
+    )
+    updates = []
+    for step in range(1, steps + 1):
+        is_time, sparsity = theirs(step)
+        assert ours(step)[0] == bool(is_time)
+        if is_time:
+            updates.append(float(sparsity))
+            assert ours(step)[1] == pytest.approx(updates[-1], abs=SUMS)
+    assert updates[-1] == pytest.approx(0.8, abs=SUMS)
+    assert len(updates) <= 201
