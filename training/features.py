@@ -87,7 +87,8 @@ def cache_features(
             for name, split in parts.items()
         }
     elif not cache:
-        cache.update(computed(front, parts))
+        size = max(1, ON_BACKBONE // layer.calls_a_sample)
+        cache.update(computed(front, parts, size))
     # The maps stay on disk as float16; taken, they are float32 as images are.
     train, validation, test = (
         part.with_pixels(cache[name]) for name, part in parts.items()
@@ -105,7 +106,9 @@ def kept(folder: Path) -> dict[str, Array]:
     return {"train": test[:0], "validation": test[:0], "test": test}
 
 
-def computed(front: keras.Model, parts: dict[str, Split]) -> dict[str, Array]:
+def computed(
+    front: keras.Model, parts: dict[str, Split], batch_size: int
+) -> dict[str, Array]:
     """Returns the maps, which lie on disk as long as something uses them."""
     total = sum(len(split.labels) for split in parts.values())
     print(f"the backbone's features of {total:,} images", flush=True)
@@ -119,9 +122,9 @@ def computed(front: keras.Model, parts: dict[str, Split]) -> dict[str, Array]:
                 continue
             with tempfile.TemporaryFile() as file:
                 maps[name] = np.memmap(file, _DTYPE, "w+", shape=shape)
-            for start in range(0, len(labels), ON_BACKBONE):
-                rows = slice(start, start + ON_BACKBONE)
-                part = maps_of(model, images[rows], ON_BACKBONE)
+            for start in range(0, len(labels), batch_size):
+                rows = slice(start, start + batch_size)
+                part = maps_of(model, images[rows], batch_size)
                 maps[name][rows] = part
                 forget(maps[name])
                 bar.add(len(part))

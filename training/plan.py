@@ -50,12 +50,13 @@ def show(
         f"network   {folder.config.model}: {parameters:,} parameters, "
         f"{adds:,} multiply-adds an image"
     )
-    training, others = map(_duration, _times(data, folder, strategy))
+    training, others = _times(data, folder, strategy)
     about = "about" if folder.config.patience is None else "at most about"
+    more = f"about {_duration(others)} more" if others else "come on top"
     nothing = "No run folder has been made."
     print(
-        f"\nTraining takes {about} {training}; measuring, figures and export "
-        f"about {others} more. "
+        f"\nTraining takes {about} {_duration(training)}; measuring, figures "
+        f"and export {more}. "
         + ("Nothing was written." if folder.path.exists() else nothing)
     )
 

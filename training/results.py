@@ -167,13 +167,15 @@ def faithfulness(
     """Measures whether the model uses its trees."""
     _tell(name, "what it does without its trees")
     head, _ = sample.behind(model)
+    of_maps = head is not model
     used = rem.faithfulness(
         head,
         sample.batches(model),
         trees=sample.trees(model),
+        shifts=0 if of_maps else 256,
         verbose=progress() % 2,
     )
-    if head is not model:
+    if of_maps:
         stability = sample.stability(model)
         used = dataclasses.replace(used, stability=stability)
     print(summary.wrapped(used.verdict), flush=True)

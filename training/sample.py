@@ -53,15 +53,19 @@ class Sample:
     def behind(self, model: keras.Model) -> tuple[keras.Model, Split]:
         """Returns what is behind a frozen backbone, and maps of test images.
 
-        That is where the `cache` has them, see `features.cache_features`; or
-        else the model, and the images. Of those with masks noise is measured.
+        The `cache` has them, see `features.cache_features`; in a resumed run
+        they are made. Without a cache it is the model, and the images, and so
+        with masks, of which noise is measured.
         """
-        if not self._cache or self._config is None or self.masks is not None:
-            return model, self._data.test
+        config, cache, data = self._config, self._cache, self._data
+        if config is None or cache is None or self.masks is not None:
+            return model, data.test
+        if features.obstacle(model, config) is not None:
+            return model, data.test
         if model not in self._behind:
-            cached = features.cache_features(
-                model, self._data, self._config, self._cache
-            )
+            none = data.test.take(slice(0))
+            tests = dataclasses.replace(data, train=none, validation=none)
+            cached = features.cache_features(model, tests, config, cache)
             self._behind[model] = cached.head, cached.data.test
         return self._behind[model]
 

@@ -187,6 +187,15 @@ def test_a_saved_network_and_an_exported_one_say_the_same(fitted, tmp_path):
     assert any(made.rglob("*.onnx"))
 
 
+@pytest.mark.slow
+def test_a_backbone_within_another_is_exported(tmp_path):
+    images = keras.Input((SIDE, SIDE, 3))
+    nested = keras.Model(images, backbone()(images))
+    model = body_plan_capsnet((SIDE, SIDE, 3), 2, nested, 4)
+    made = tfcaps.export.save(model, tmp_path / "net", formats=("onnx",))
+    assert any(made.rglob("*.onnx"))
+
+
 @pytest.mark.parametrize(
     ("labels", "message"),
     [

@@ -52,22 +52,29 @@ class Seen(keras.callbacks.Callback):
         self.hard = float(self.model.get_layer("part_caps").hardness)
 
 
+KINDS = {
+    "arrays": ((IMAGES, LABELS), {"batch_size": 16}),
+    "tf.data": ((of_tensorflow, IMAGES, ONE_HOT), {}),
+    "one_hot": ((IMAGES[..., 0], ONE_HOT), {"validation_split": 0.25}),
+    "class_weights": (
+        ({"images": IMAGES}, LABELS[:, None]),
+        {"class_weight": {0: 1.0, 1: 2.0}},
+    ),
+    "sample_weights": (
+        (IMAGES, LABELS),
+        {"sample_weight": np.linspace(0, 1, 48)},
+    ),
+    "PyDataset": ((Batches, IMAGES, LABELS, np.ones(48)), {}),
+    "generator": ((generated, IMAGES, LABELS), {"steps_per_epoch": 3}),
+}
+
+
 @pytest.mark.parametrize(
     ("data", "more"),
     [
-        ((IMAGES, LABELS), {"batch_size": 16}),
-        ((IMAGES[..., 0], ONE_HOT), {"validation_split": 0.25}),
-        (
-            ({"images": IMAGES}, LABELS[:, None]),
-            {"class_weight": {0: 1.0, 1: 2.0}},
-        ),
-        ((IMAGES, LABELS), {"sample_weight": np.linspace(0, 1, 48)}),
-        ((of_tensorflow, IMAGES, ONE_HOT), {}),
-        ((Batches, IMAGES, LABELS, np.ones(48)), {}),
-        ((generated, IMAGES, LABELS), {"steps_per_epoch": 3}),
+        pytest.param(*row, id=name, marks=[pytest.mark.slow] if k > 1 else [])
+        for k, (name, row) in enumerate(KINDS.items())
     ],
-    ids="arrays one_hot class_weights sample_weights tf.data PyDataset "
-    "generator".split(),
 )
 def test_whatever_keras_trains_on(data, more, monkeypatch):
     if callable(data[0]):
@@ -148,6 +155,7 @@ def test_a_loaded_model_goes_on(tmp_path):
     assert_all_equal(plain.get_weights(), model.get_weights())
 
 
+@pytest.mark.slow
 def test_what_was_never_trained_is_saved_and_loaded(tmp_path):
     model = small()
     for each in (model, rem.compact(model)):

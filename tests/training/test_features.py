@@ -145,11 +145,13 @@ def test_trees_are_measured_on_what_is_kept(data, config, monkeypatch):
 
     monkeypatch.setattr(rem, "faithfulness", spied)
     with not_compiled():
-        of_maps, of_images = (
+        # Those of a resumed run are made anew.
+        again, of_maps, of_images = (
             results.measure(config, data, {"rem": model}, maps).reports["rem"]
-            for maps in (kept, None)
+            for maps in ({}, kept, None)
         )
-    assert taken == [(5, 5, 6), (12, 12, 1)]
+    assert taken == [(5, 5, 6), (5, 5, 6), (12, 12, 1)]
+    assert again.faithfulness == of_maps.faithfulness
     for name in ("necessity", "sufficiency", "stability"):
         measured, wanted = (
             getattr(one.faithfulness, name) for one in (of_maps, of_images)

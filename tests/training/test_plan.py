@@ -53,6 +53,7 @@ def test_a_dry_run_tells_the_plan_and_writes_nothing(tmp_path, monkeypatch):
     assert "Baseline: 5 epochs of 2 steps of 8 images" in printed
     assert "at most" not in printed
     assert "REM: 5 epochs of 2 steps" in printed
+    assert re.search(r"figures and export about \d+ (s|min) more\.", printed)
     assert re.search(r"parameters, [\d,]+ multiply-adds an image", printed)
     assert "No run folder has been made." in printed
     printed = command(*flags, "--epochs", 60, "--rem-epochs", 3, "--dry-run")

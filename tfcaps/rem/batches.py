@@ -17,8 +17,8 @@ Array = NDArray[Any]
 _OF_LABELS = ("lengths", "couplings", "counterfactual")
 _INFINITE, _UNKNOWN = -1, -2  # what `tf.data.Dataset.cardinality` says
 # Numbers that the layers of a network make at most at once, as all are kept
-# until the last layer is done where it runs eagerly: 1 GB.
-_AT_ONCE = 2**28
+# until the last layer is done where it runs eagerly: 256 MB.
+_AT_ONCE = 2**26
 
 NO_SAMPLES = (
     "The data set has no samples. A generator can be read only once; pass "

@@ -341,6 +341,8 @@ def test_evaluate_has_faithfulness_if_asked_for():
     data = IMAGES, LABELS
     trees = rem.trees(model, IMAGES)  # once
     used = rem.faithfulness(model, data, trees=trees)
+    still = rem.faithfulness(model, data, trees=trees, shifts=0)
+    assert still == dataclasses.replace(used, stability=None)
     plain = rem.evaluate(model, data)
     report = rem.evaluate(model, data, faithfulness=True)
     assert plain.faithfulness is None and report.faithfulness == used

@@ -30,9 +30,9 @@ from tfcaps.rem.results import Result
 Array = NDArray[Any]
 Shares = dict[str, float]
 
-# Images for which random and active children are silenced; that are shifted;
-# whose saliency maps are compared; and whose pixels are replaced.
-_CONTROLS, _SHIFTED, _MAPS, _PIXELS = 400, 256, 100, 100
+# Images for which random and active children are silenced; whose saliency maps
+# are compared; and whose pixels are replaced.
+_CONTROLS, _MAPS, _PIXELS = 400, 100, 100
 # Activations that differ less are the same but for rounding.
 _DECIMALS = 6
 # The same for the variance of couplings: that of those which differ by 1e-7.
@@ -82,7 +82,8 @@ class Faithfulness(Result):
         class_share: Share of the variance over images of the couplings with the
             predicted class that this class explains; 1 is a lookup of it.
         stability: Mean Jaccard index of the tree and that of the image shifted
-            by one pixel. `None` if the model's input is no image.
+            by one pixel. `None` without shifts, or if the model's input is no
+            image.
         samples: How many images were used.
         pixels: What `pixel_faithfulness` returned, if that was measured.
         saliency: What `saliency_checks` returned, `None` of a network without
@@ -186,6 +187,7 @@ def faithfulness(
     trees: Trees | None = None,
     samples: int = 2000,
     draws: int = 5,
+    shifts: int = 256,
     pixels: bool = False,
     batch_size: int = 256,
     verbose: int = 0,
@@ -198,10 +200,10 @@ def faithfulness(
     whose tree is empty there is nothing to silence: its answer stays. Of
     several longest classes, as of a silent network, the first is the answer.
 
-    The four shifts, whose border pixels are repeated, are those of at most 256
-    images; random and active children are silenced in at most 400. The inputs
-    of the last routed layer stay in memory, and without `trees` the images. All
-    that is random is drawn the same in each call.
+    Images are shifted in four ways, their border pixels repeated; random and
+    active children are silenced in at most 400. The inputs of the last routed
+    layer stay in memory, and without `trees` the images. All that is random is
+    drawn the same in each call.
 
     Args:
         model: As in `trees`.
@@ -212,6 +214,8 @@ def faithfulness(
             shuffle data that are sorted by class. Defaults to `2000`.
         draws: Int. How many sets of random children, and of active ones, are
             drawn for each image. Defaults to `5`.
+        shifts: Int. Shift at most this many images, evenly spaced; 0 if they
+            are feature maps, and `stability` means nothing. Defaults to `256`.
         pixels: Bool. Also replace pixels, by `pixel_faithfulness` with its
             defaults. Defaults to `False`.
         batch_size: Int. Size of the batches cut from arrays. Defaults to `256`.
@@ -234,7 +238,7 @@ def faithfulness(
     trees = trees[:samples]
     every, some, few, shown = (
         _evenly(len(trees), most)
-        for most in (samples, _CONTROLS, _SHIFTED, _MAPS)
+        for most in (samples, _CONTROLS, shifts, _MAPS)
     )
     asked = every[: _PIXELS if pixels else 0]
     images = _Kept(np.concatenate([few, shown, asked]))
@@ -269,7 +273,7 @@ def faithfulness(
         without(name, drawn, ~random, "sufficiency_random")
         without(name, some, ~longest, "sufficiency_longest")
     stability = of_pixels = None
-    if len(network.inputs[0].shape) == 4:
+    if shifts and len(network.inputs[0].shape) == 4:
         moved = shifted(images[few], batch_size)
         stability = tree_stability(network, moved, inside[few])
     if pixels:
@@ -349,7 +353,7 @@ def tree_lengths(
 
 def _evenly(count: int, most: int) -> Array:
     """Returns at most so many of `count` indices, evenly spaced."""
-    return np.arange(min(count, most)) * count // min(count, most)
+    return np.arange(min(count, most)) * count // max(1, min(count, most))
 
 
 def _other_children(
