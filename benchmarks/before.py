@@ -59,8 +59,8 @@ def measure(settings: Settings, before: Path, here: Path) -> list[Row]:
                 {"ms": float(np.median([row[kind]["ms"] for row in those]))}
                 for kind in ("forward", "step")
             )
-            inputs = those[0]["inputs"]
-            rows.append(Row(what + when, inputs, forward, step, base))
+            shape = those[0]["inputs"]
+            rows.append(Row(what + when, shape, forward, step, base))
     return rows
 
 
