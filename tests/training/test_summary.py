@@ -66,23 +66,14 @@ NAMED = NamedParts(
 def report_of(**changes):
     """Returns a report of a network with two routed layers."""
     measures = {
-        "levels": 11,
-        "mode": "midtread",
+        "levels": 11, "mode": "midtread",
         "levels_per_layer": {"hidden_caps": 5, "class_caps": 11},
-        "accuracy": 0.9,
-        "accuracy_quantized": 0.9,
-        "nonuniform_share": 0.5,
-        "strong_share": 0.3,
-        "whole_share": 0.1,
-        "t_score": 0.2,
-        "zero_layers": [],
-        "sparsity": 0.8,
-        "sparsity_paper": 0.7,
-        "nonzero_parameters": 1,
-        "total_parameters": 5,
-        "dictionary": CouplingDictionary(2),
-        "majority_share": 0.5,
-    }
+        "accuracy": 0.9, "accuracy_quantized": 0.9,
+        "nonuniform_share": 0.5, "strong_share": 0.3, "whole_share": 0.1,
+        "t_score": 0.2, "zero_layers": [], "sparsity": 0.8,
+        "sparsity_paper": 0.7, "nonzero_parameters": 1, "total_parameters": 5,
+        "dictionary": CouplingDictionary(2), "majority_share": 0.5,
+    }  # fmt: skip
     return Report(**{**measures, **changes})
 
 
