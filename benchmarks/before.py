@@ -55,11 +55,12 @@ def measure(settings: Settings, before: Path, here: Path) -> list[Row]:
             (floor, ", before", None),
         ):
             those = [turn[what] for turn in turns[when]]
-            times = [
+            forward, step = (
                 {"ms": float(np.median([row[kind]["ms"] for row in those]))}
                 for kind in ("forward", "step")
-            ]
-            rows.append(Row(what + when, those[0]["inputs"], *times, base))
+            )
+            shape = those[0]["inputs"]
+            rows.append(Row(what + when, shape, forward, step, base))
     return rows
 
 

@@ -119,8 +119,8 @@ def _rows(
         from benchmarks import before
 
         return before.measure(settings, options.before.resolve(), ROOT)
-    module, _, function = PARTS[name].partition(":")
-    module = importlib.import_module(f"benchmarks.{module}")
+    path, _, function = PARTS[name].partition(":")
+    module = importlib.import_module(f"benchmarks.{path}")
     return getattr(module, function)(settings)
 
 

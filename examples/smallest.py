@@ -10,11 +10,13 @@ results/named_parts/smallest.jsonl, and smallest.md made of all.
 """
 
 import argparse
+import itertools
 import json
 import sys
 import time
 import zlib
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,10 @@ def make_parser() -> Parser:
     parser = seeds.make_parser("smallest", __doc__, 7200, 6, 500)
     about = "epochs of REM for each share"
     parser.add_argument("--rem-epochs", type=int, default=1, help=about)
+    for name, shares in (("weights", WEIGHTS), ("filters", FILTERS)):
+        about = f"shares of the {name} to take away (default: %(default)s)"
+        add = partial(parser.add_argument, type=float, nargs="*")
+        add(f"--{name}", default=shares, help=about)
     return parser
 
 
@@ -100,14 +106,14 @@ def _networks(
     yield "nothing", 0.0, whole
     epochs = options.rem_epochs
     model = again()
-    for share in WEIGHTS:
+    for share in options.weights:
         fit(model, epochs, rem.Prune(share, begin=0.0, end=0.5))
         yield "weights", share, rem.compact(model)
     model, trained = again(), options.epochs
     adds = rem.multiply_adds(whole)
     inner = adds.per_layer["conv1"] + adds.per_layer["conv2"]
     convolutions = inner / adds.total
-    for share in FILTERS:
+    for share in options.filters:
         of_all = share * convolutions
         prune = rem.Prune(of_all, "structured", begin=0.0, end=0.5)
         fit(model, epochs, prune)
@@ -119,7 +125,8 @@ def _networks(
         fit(fresh, trained)
         yield "built small", share, without_spare_types(fresh)
     model, order = again(), np.random.default_rng(seed)
-    for before, share in zip((0.0, *WEIGHTS), WEIGHTS, strict=False):
+    shares = [0.0, *options.weights]
+    for before, share in itertools.pairwise(shares):
         # Of those that are left so many leave that as many are left.
         _zero_some(model, (share - before) / (1.0 - before), order)
         rem.keep_zeros(model)

@@ -427,18 +427,25 @@ def paper():
         name, *cells = (cell.strip() for cell in line.split("|"))
         rows.setdefault(name, []).extend(cells)
     heads, _, *names = rows
-    columns = [rows[heads].index(x) for x in ("accuracy, %", "sparsity, %")]
-    columns.insert(1, rows[heads].index("entropy by place, bits"))
-    lines = [
-        ["published, and ours", "accuracy, %", "ours", "entropy, bits", "ours"]
+    columns = [
+        rows[heads].index(x)
+        for x in ("accuracy, %", "entropy by place, bits", "sparsity, %")
     ]
-    lines[0] += ["pruned, %", "ours"]
-    for name in names:
-        ours = [rows[name][k].replace(NOTHING, "not run") for k in columns]
-        published = [rows[name][k + 1] for k in columns]
-        if "+Q" in name:
-            ours[2] = published[2] = NOTHING  # not pruned
-        lines.append([name, *sum(zip(published, ours, strict=True), ())])
+    lines = [["published, and ours: +Q → +REM"]]
+    for head in ("accuracy, %", "entropy, bits", "pruned, %"):
+        lines[0] += [head, "ours"]
+    lines[0].append("seeds")
+    for pair in zip(names[::2], names[1::2], strict=True):
+        lines.append([pair[0].removesuffix(", +Q")])
+        for k in columns:
+            which = pair if k != columns[2] else pair[1:]  # +Q is not pruned
+            published, ours = (
+                " → ".join(rows[name][at].partition(" (")[0] for name in which)
+                for at in (k + 1, k)
+            )
+            lines[-1] += [published, "not run" if NOTHING in ours else ours]
+        done = rows[pair[1]][rows[heads].index("seeds done")]
+        lines[-1].append(done.partition(" ")[0])
     page = PAGES["docs/guides/paper.md"]
     first = re.search(r"(^\|.*\n)+", page, re.M)[0]
     return page.replace(first, f"{markdown(lines)}\n")

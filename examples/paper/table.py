@@ -129,7 +129,7 @@ def _measured(
     ours = column.summary(models, field)
     text = column.text(ours)
     owner, _, name = field.rpartition(".")
-    if name == "entropy_bits":
+    if name == "entropy_bits" and "by_levels" not in owner:
         of_classes = (look_up(m, f"{owner}.per_class.{name}") for m in models)
         means = map(mean, zip(*of_classes, strict=True))
         text += f" ({column.number(pstdev(means))})"

@@ -19,7 +19,10 @@ SCRIPTS = {
     "handwriting.train": ("mnist", "digits --samples 128 --tested 20"),
     "kanji.train": ("kanji", "--samples 400 --tested 60"),
     "letters.train": ("syndacate", "--samples 60 --tested 20"),
-    "smallest": ("smallest", "--samples 128 --tested 10 --rem-epochs 1"),
+    "smallest": (
+        "smallest",
+        "--samples 128 --tested 10 --weights 0.5 --filters 0.5",
+    ),
     "strokes.train": ("strokes", "--samples 400 --tested 60"),
     "viewpoints": ("views", "--samples 128 --tested 10"),
 }
@@ -36,9 +39,6 @@ def test_a_script_trains_measures_and_draws(name, tmp_path, monkeypatch):
     script = importlib.import_module(f"examples.{name}")
     if name == "viewpoints":
         monkeypatch.setattr(script, "VIEWS", script.VIEWS[::36])
-    if name == "smallest":
-        for shares in ("WEIGHTS", "FILTERS"):
-            monkeypatch.setattr(script, shares, (0.5,))
     page, flags = SCRIPTS[name]
     flags += f" --seeds 0 --epochs 1 --to {tmp_path} --draw {tmp_path}/a.png"
     monkeypatch.setattr("sys.argv", ["script", *flags.split()])
