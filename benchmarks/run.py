@@ -44,33 +44,16 @@ def make_parser() -> Parser:
     """Returns the parser of the command."""
     parser = Parser(prog="benchmarks/run.py", description=__doc__)
     add = parser.add_argument
-    add(
-        "--out",
-        type=Path,
-        default=ROOT / "results",
-        metavar="FOLDER",
-        help="where the files are (default: results/)",
-    )
-    add(
-        "--only",
-        nargs="+",
-        choices=PARTS,
-        default=["formulations", "models", "serving"],
-        help="these parts (default: all but gpu)",
-    )
-    add(
-        "--rounds",
-        type=at_least_one,
-        help="turns of each candidate at most (default: "
-        f"{Settings().rounds}, with --quick {_QUICK_ROUNDS})",
-    )
-    add(
-        "--before",
-        type=Path,
-        metavar="CHECKOUT",
-        help="time the networks of another checkout of this repository too",
-    )
-    add("--quick", action="store_true", help="small sizes, to see that it runs")
+    about = "where the files are (default: results/)"
+    add("--out", type=Path, default=ROOT / "results", help=about)
+    about = "these parts (default: all but gpu)"
+    add("--only", nargs="+", choices=PARTS, default=[*PARTS][:-1], help=about)
+    about = "turns of each candidate at most (default: %(default)s)"
+    add("--rounds", type=at_least_one, default=Settings().rounds, help=about)
+    about = "time the networks of another checkout of this repository too"
+    add("--before", type=Path, metavar="CHECKOUT", help=about)
+    about = f"small sizes and {_QUICK_ROUNDS} rounds, to see that it runs"
+    add("--quick", action="store_true", help=about)
     return parser
 
 
@@ -95,8 +78,8 @@ def run(options: argparse.Namespace) -> None:
         )
     data, text = (options.out / f"benchmarks.{end}" for end in ("json", "md"))
     parts = json.loads(data.read_text("utf-8")) if data.exists() else {}
-    rounds = _QUICK_ROUNDS if options.quick else Settings().rounds
-    settings = Settings(options.rounds or rounds, options.quick)
+    rounds = _QUICK_ROUNDS if options.quick else options.rounds
+    settings = Settings(rounds, options.quick)
     options.out.mkdir(parents=True, exist_ok=True)
     for name in ["before"] if options.before else options.only:
         parts[name] = {

@@ -32,34 +32,40 @@ Ask = Callable[[Any], Any]
 
 
 def measure(settings: Settings) -> list[Row]:
-    """Asks a network for its answers, for its trees, and a plain one."""
+    """Asks each network for its answers, for its trees, and a plain one."""
     turns, seconds = (1, 0.1) if settings.quick else (_TURNS, _SECONDS)
+    made: dict[str, Callable[[], keras.Model]] = {
+        "figures": lambda: models.load_pretrained("figures")
+    }
+    if not settings.quick:
+        made["photos"] = _of_photos
     rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        model = models.load_pretrained("figures")
-        asked = _served(model, Path(folder))
-        image = tf.random.uniform((1, *model.input_shape[1:]))
-        for ask in asked.values():
-            for batch in serving.BATCHES:  # each is traced, or warmed up
-                ask(tf.repeat(image, batch, 0))
-        for clients in CLIENTS:
-            waits: dict[str, list[float]] = {name: [] for name in asked}
-            for _ in range(turns):
-                for name, ask in asked.items():
-                    waits[name] += load(ask, image, clients, seconds)
-            for name, each in waits.items():
-                p50, p99 = (1e3 * np.percentile(each, (50, 99))).tolist()
-                row = Row(
-                    f"figures, {name}, {clients} clients",
-                    image.shape.as_list(),
-                    {"ms": p50},
-                    {},
-                    f"figures, plain, {clients} clients",
-                    per_second=len(each) / (turns * seconds),
-                    p99_ms=p99,
-                )
-                rows.append(row)
-                print(f"serving: {row}", flush=True)
+    for what, make in made.items():
+        with tempfile.TemporaryDirectory() as folder:
+            model = make()
+            asked = _served(model, Path(folder))
+            image = tf.random.uniform((1, *model.input_shape[1:]))
+            for ask in asked.values():
+                for batch in serving.BATCHES:  # each is traced, or warmed up
+                    ask(tf.repeat(image, batch, 0))
+            for clients in CLIENTS:
+                waits: dict[str, list[float]] = {name: [] for name in asked}
+                for _ in range(turns):
+                    for name, ask in asked.items():
+                        waits[name] += load(ask, image, clients, seconds)
+                for name, each in waits.items():
+                    p50, p99 = (1e3 * np.percentile(each, (50, 99))).tolist()
+                    row = Row(
+                        f"{what}, {name}, {clients} clients",
+                        image.shape.as_list(),
+                        {"ms": p50},
+                        {},
+                        f"{what}, plain, {clients} clients",
+                        per_second=len(each) / (turns * seconds),
+                        p99_ms=p99,
+                    )
+                    rows.append(row)
+                    print(f"serving: {row}", flush=True)
     return rows
 
 
@@ -106,3 +112,11 @@ def _batched(served: Any, name: str) -> Ask:
         return tf.nest.flatten(served.signatures[name](**{given: images}))
 
     return tf.function(ask, [spec], autograph=False)
+
+
+def _of_photos() -> keras.Model:
+    """Returns a network of photos; its weights are random, its cost is not."""
+    backbone = keras.applications.MobileNetV2(
+        (128, 128, 3), include_top=False, weights=None
+    )
+    return models.constellation_capsnet((128, 128, 3), 10, backbone=backbone)

@@ -42,59 +42,38 @@ def make_parser() -> Parser:
     """Returns the parser of the command."""
     parser = Parser(prog="export/run.py", description=__doc__)
 
-    def add(flag: str, about: str, **settings: Any) -> None:
-        parser.add_argument(flag, help=about, **settings)
+    def add(flag: str, about: str, kind: Any = str, **settings: Any) -> None:
+        parser.add_argument(flag, help=about, type=kind, **settings)
 
     def whole(low: int, high: int) -> Callable[[str], int]:
         return lambda text: cli.number(text, int, low, high)
 
-    add(
-        "--run",
-        "run folder, or any .keras file of a capsule network",
-        required=True,
-        type=Path,
-    )
-    add("--to", "folder of the served models", required=True, type=Path)
+    about = "run folder, or any .keras file of a capsule network"
+    add("--run", about, Path, required=True)
+    add("--to", "folder of the served models", Path, required=True)
     add("--model-name", "name for clients (default: the model's own)")
-    add(
-        "--version",
-        "number (default: the next free one)",
-        type=whole(1, 2**63 - 1),  # the server takes no larger ones
-    )
-    add(
-        "--input-dtype",
+    # The server takes no larger ones.
+    add("--version", "number (default: the next free one)", whole(1, 2**63 - 1))
+    about = (
         "what clients send: uint8 pixels from 0 to 255, or float32 pixels from "
         "0 to 1 (default: float32, or uint8 for a network that scales pixels "
-        "itself)",
-        choices=("uint8", "float32"),
+        "itself)"
     )
-    add(
-        "--pixels",
-        "largest pixel that the network takes (default: what its first layers "
-        "say)",
-        type=int,
-        choices=(1, 255),
-    )
-    add(
-        "--levels",
-        "round the couplings to this many levels, 2 to 256",
-        type=whole(2, 256),
-    )
-    add(
-        "--format",
+    add("--input-dtype", about, choices=("uint8", "float32"))
+    about = "largest pixel of the network (default: what its first layers say)"
+    add("--pixels", about, int, choices=(1, 255))
+    about = "round the couplings to this many levels, 2 to 256"
+    add("--levels", about, whole(2, 256))
+    about = (
         "one or several, in one version: savedmodel for TensorFlow Serving "
-        "(default), litert, onnx, openvino",
-        nargs="+",
-        choices=FORMATS,
-        default=["savedmodel"],
+        "(default), litert, onnx, openvino"
     )
-    add(
-        "--int8",
+    add("--format", about, nargs="+", choices=FORMATS, default=["savedmodel"])
+    about = (
         "also write litert, onnx and openvino in int8, calibrated by 300 "
-        "images of x_train and measured on x_test and y_test of this file",
-        type=Path,
-        metavar="IMAGES.npz",
+        "images of x_train and measured on x_test and y_test of this file"
     )
+    add("--int8", about, Path, metavar="IMAGES.npz")
     return parser
 
 

@@ -285,6 +285,9 @@ def test_shell_blocks_print_what_they_show(
     with contextlib.ExitStack() as stack:
         names = GIVEN.get(page, lambda *_: None)(tmp_path, stack) or {}
         lines, shown = shell_of(page)
+        if page != "README.md":  # a line of README runs once
+            known = shell_of("README.md")[0]
+            lines = [line for line in lines if line not in known]
         for line in filter(is_run, lines):
             url = names.get("url", SERVER)
             printed.append(run_line(line.replace(SERVER, url)))

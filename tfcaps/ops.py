@@ -22,9 +22,12 @@ from typing import Any
 
 import keras
 from keras import ops
+from numpy.typing import NDArray
 
 # A tensor of the active backend, or anything that `keras.ops` converts to one.
 Tensor = Any
+# Of NumPy, of numbers of any type.
+Array = NDArray[Any]
 
 # By how much the numbers of soft labels may miss a sum of 1, of bfloat16 too.
 SOFT_SUM_ERROR = 0.01
@@ -226,8 +229,9 @@ def check_axes(
         )
 
 
-# The axes of maps of capsules.
+# The axes of maps of capsules, and of features.
 MAP = ("batch", "rows", "columns", "types", "components")
+FEATURES = ("batch", "rows", "columns", "channels")
 
 
 def check_prediction(prediction: Tensor, *axes: str, loss: str) -> None:

@@ -3,9 +3,11 @@
 import argparse
 import dataclasses
 import functools
+import tomllib
 import types
 import typing
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import cli
@@ -36,81 +38,8 @@ Count = Annotated[int, Limits(1, None)]
 Share = Annotated[float, Limits(0.0, 1.0)]
 Weight = Annotated[float, Limits(0.0, 1e6)]
 
-# The flags, in groups: of each the name of its setting, what stands for its
-# value, if that does not follow from its type, and its help. Settings that are
-# not here are set by `training/recipes.toml` alone.
-_HELP = """
-[data]
-dataset: one of --list-datasets (default: figures), any name of TensorFlow
-    Datasets, an .npz file, a folder of class folders, or a .csv file with the
-    columns file and label
-data_dir FOLDER: prepared TensorFlow Datasets
-data_seed: draw other images of the same figures
-samples: use only so many training and test images
-validation: share of the training images that is only for choosing, 0 to 0.5
-resize: rows and columns to which images are resized
-balanced: repeat training images of rare classes, until all are as frequent
-flip: mirror half of the training images; not where sides tell classes
-skip_broken: leave out and list pictures that cannot be read or have two classes
-shift: largest random shift of a training image, in pixels
-rotation: largest random rotation of a training image, in degrees
-zoom LOW,HIGH: least and largest factor of a training image's size, as 0.8,1.25
-
-[network]
-model: one of --list-models
-backbone: efficientnet_lite0, a network of keras.applications, such as
-    MobileNetV3Small, or a .keras file without its top (in --data-dir or a
-    path), on which --model body_plan_capsnet then stands, for photos of 128
-    pixels or more, or constellation_capsnet, parts_capsnet or dr_capsnet
-routing: a routing such as dynamic or em, or a number of iterations of dynamic
-    routing (default: the model's own)
-part_types: most types of parts of a network of parts (default: its own)
-decoder: reconstruct images too: trained with the capsules, or afterwards
-
-[training]
-epochs: passes over the images
-batch_size: images in a step, over all replicas
-learning_rate: of Adam at first
-seed: seed of weights, order and augmentation
-strategy: mirrored trains on all GPUs of this machine; data-parallel on all
-    devices of several, on JAX, see training/devices.py
-dtype_policy: mixed_bfloat16 trains faster on GPUs and some CPUs; the trained
-    model is float32 in any case
-deterministic: the same numbers bit for bit in every run, also in a resumed one;
-    may be slower
-
-[routing entropy minimisation]
-rem: train a REM model beside the baseline
-baseline: train the baseline too, or REM alone
-levels N: levels of the couplings, 2 to 256; or several with commas, one for
-    each routed layer; or lowest, at which no model loses more than one in a
-    thousand right answers on the validation images
-rem_epochs: passes of REM over the images (default: 3 on figures and with a
-    backbone, otherwise as --epochs)
-warm_start: begin REM with the weights of the trained baseline, or as it began
-start_from RUN: take the network of another run as the baseline that REM begins
-    with; settings that are not given are those of that run
-pruning: what is pruned when. polynomial: the smallest magnitudes, more and more
-    of them (tfmot); one_shot: the same all at once, in the middle of the
-    training; structured: whole filters and types of capsules, more and more of
-    them; snip: the least salient weights, before the training; iterative: after
-    each epoch what the validation loss does not need
-final_sparsity: share of weights pruned in the end, 0 to 0.999; iterative prunes
-    no more, but may prune less; structured removes it of the multiply-adds
-decay: rate of the paper's sensitivity-gated decay; 0 for none
-coupling_spread: weight of the loss for different couplings in images of one
-    class, see `tfcaps.losses.CouplingLoss`; 0 for none
-coupling_polarization: the same for couplings of neither 0 nor 1
-coupling_crowding: the same for more than --coupling-share of the children in a
-    class's tree
-coupling_share: share of the children that a class may have, 0 to 1
-coupling_types: compare the types of capsules in a tree, wherever they are
-counterfactual_necessity: weight of the loss for a class that stays without its
-    tree, see `tfcaps.losses.CounterfactualLoss`; 0 for none
-counterfactual_sufficiency: the same for a class that its tree alone does not
-    tell
-coupling_ramp: share of the training over which these weights grow from 0
-"""
+# Groups of flags with their help, what stands for some values, and more.
+FLAGS = tomllib.loads(Path(__file__).with_name("flags.toml").read_text("utf-8"))
 
 
 def _factors(text: str) -> tuple[float, ...]:
@@ -365,17 +294,14 @@ def _checked(name: str, value: Any) -> Any:
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds all flags, in groups; one that is not given is `None`."""
-    for part in _HELP.replace("\n    ", " ").strip().split("\n\n"):
-        title, *lines = part.splitlines()
-        add = parser.add_argument_group(title.strip("[]")).add_argument
-        for line in lines:
-            names, about = line.split(": ", 1)
-            name, _, metavar = names.partition(" ")
-            flag = f"--{name.replace('_', '-')}"
-            add(flag, help=about, **_parsing(name, metavar))
+    for title, flags in FLAGS["groups"].items():
+        add = parser.add_argument_group(title).add_argument
+        for name, about in flags.items():
+            about = " ".join(about.split())
+            add(f"--{name.replace('_', '-')}", help=about, **_parsing(name))
 
 
-def _parsing(name: str, metavar: str) -> dict[str, Any]:
+def _parsing(name: str) -> dict[str, Any]:
     """Returns how argparse reads a flag."""
     kinds, limits, choices = SETTINGS[name]
     if bool in kinds:
@@ -386,4 +312,5 @@ def _parsing(name: str, metavar: str) -> dict[str, Any]:
     read: Callable[[str], Any] = _READ.get(name, str)
     if limits is not None:
         read = functools.partial(cli.number, kind=kind, **limits._asdict())
-    return {"type": read, "metavar": metavar or _METAVARS[kind]}
+    metavar = FLAGS["metavars"].get(name, _METAVARS[kind])
+    return {"type": read, "metavar": metavar}

@@ -85,7 +85,7 @@ def load(
 
 
 def of_pictures(dataset: str, model: str | None = None) -> Config | None:
-    """Returns the settings for a folder or a CSV file of pictures.
+    """Returns the settings for a folder of pictures.
 
     They are `None` without pictures, or of such that are too small for parts.
     Only the network that is chosen here gets losses that need positions.

@@ -21,31 +21,14 @@ if __name__ == "__main__":
 
 from cli import Parser, UserError, read_model, run_command, start_quietly
 from markdown_table import narrow
-from training.tables import Column
+from training.tables import columns
 
 _ROOT = Path(__file__).parents[1]
 _FOLDER = _ROOT / "tfcaps" / "models" / "pretrained"
 _TABLE = _ROOT / "results" / "pretrained" / "table.md"
 # How the facts of a network name its models, and what of each is shown.
 _MODELS = {"before": "baseline", "measured": "REM"}
-_COLUMNS = [
-    Column(title, field, digits, factor, optional=True)
-    for title, field, digits, factor in (
-        ("accuracy, %", "accuracy", 2, 100),
-        ("entropy by place, bits", "entropy_bits", 2, 1),
-        ("by offset", "offset_entropy_bits", 2, 1),
-        ("by type", "type_entropy_bits", 2, 1),
-        ("answer changes, %", "answer_changes.zero", 1, 100),
-        ("at the mean", "answer_changes.mean", 1, 100),
-        ("by chance", "answer_changes_chance", 1, 100),
-        ("of others", "answer_changes_active.zero", 1, 100),
-        ("shorter, %", "shorter.zero", 1, 100),
-        ("children in a tree, %", "size", 2, 100),
-        ("parts found once, %", "named_parts.found_once", 1, 100),
-        ("NMI", "named_parts.information", 3, 1),
-        ("pruned, %", "sparsity", 1, 100),
-    )
-]
+_COLUMNS = columns("pretrained")
 # Settings of the run that are told.
 _SETTINGS = "dataset epochs rem_epochs warm_start data_seed seed".split()
 

@@ -262,59 +262,31 @@ def write_report(
     text = (folder.path / "environment.json").read_text("utf-8")
     settings = {**dataclasses.asdict(config), **json.loads(text)}
     page = folder.path / "report.html"
-    viz.write_report(
-        page,
-        viz.Section(
-            f"tfcaps: {config.model} on {name}",
-            sentences=summary.sentences(reports[last]),
-            figures=figures.save(first, folder.figures),
-            table=(head, rows),
-            note=summary.note(reports),
-        ),
-        [
-            viz.Section(
-                "All measures",
-                sentences=[
-                    (text, False)
-                    for text in (
-                        *summary.of_fit(model),
-                        *results.sentences,
-                    )
-                ],
-                texts={
-                    TITLES[name]: "\n\n".join(
-                        str(part) for part in (one, one.named_parts) if part
-                    )
-                    for name, one in reports.items()
-                },
-            ),
-            viz.Section(
-                "All figures",
-                figures=figures.save(others, folder.figures),
-            ),
-            viz.Section(
-                "Settings",
-                table=(
-                    ("setting", "value"),
-                    [
-                        (name, str(value))
-                        for name, value in settings.items()
-                        if config.uses(name)
-                    ],
-                ),
-            ),
-        ],
-        steps=[
-            viz.Step(*step)
-            for step in summary.steps(
-                page,
-                folder.path,
-                _picture(config),
-                warning=summary.is_warning(reports[last]),
-            )
-        ],
-        words=summary.words(),
+    start = viz.Section(
+        f"tfcaps: {config.model} on {name}",
+        sentences=summary.sentences(reports[last]),
+        figures=figures.save(first, folder.figures),
+        table=(head, rows),
+        note=summary.note(reports),
     )
+    said = (*summary.of_fit(model), *results.sentences)
+    texts = {
+        TITLES[k]: "\n\n".join(str(x) for x in (one, one.named_parts) if x)
+        for k, one in reports.items()
+    }
+    used = [(k, str(x)) for k, x in settings.items() if config.uses(k)]
+    folded = [
+        viz.Section("All measures", [(x, False) for x in said], texts=texts),
+        viz.Section(
+            "All figures", figures=figures.save(others, folder.figures)
+        ),
+        viz.Section("Settings", table=(("setting", "value"), used)),
+    ]
+    warning = summary.is_warning(reports[last])
+    picture = _picture(config)
+    todo = summary.steps(page, folder.path, picture, warning=warning)
+    steps = [viz.Step(*step) for step in todo]
+    viz.write_report(page, start, folded, steps=steps, words=summary.words())
     return page
 
 

@@ -22,28 +22,9 @@ if __name__ == "__main__":
 
 from cli import Parser, UserError, check_installed, run_loading
 from training import models, sources
-from training.configs import add_flags
+from training.configs import FLAGS, add_flags
 from training.names import existing
 
-_EPILOG = """\
-examples:
-  training/run.py --rem                              figures, a few minutes
-  training/run.py --rem --dataset photos/            a folder for each class
-  training/run.py --rem --dataset mnist --dry-run    what would it do?
-  training/run.py --resume --out runs/figures-rem    after it was stopped
-
-Settings that are not given come from training/recipes.toml.
-"""
-
-_SWITCHES = """
-resume: go on with the run in --out, with its settings
-dry-run: print what the run would do and how long it may take, and end
-bare: train and measure, but draw and export nothing, and train no decoder on
-    frozen capsules
-force: train REM even if the baseline has learnt nothing
-list-datasets: print the names with their meaning, and end
-list-models: print the names with their meaning, and end
-"""
 _LISTS: dict[str, Mapping[str, Any]] = {
     "datasets": sources.SOURCES,
     "models": models.MODELS,
@@ -56,7 +37,7 @@ def make_parser() -> Parser:
         prog="training/run.py",
         description="Trains a capsule network and reports what its couplings "
         "do.",
-        epilog=_EPILOG,
+        epilog=FLAGS["examples"],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_flags(parser)
@@ -73,9 +54,9 @@ def make_parser() -> Parser:
         metavar="FOLDER",
         help="run folder, which must not exist (default: a new one in runs/)",
     )
-    for line in _SWITCHES.strip().replace("\n    ", " ").splitlines():
-        flag, about = line.split(": ", 1)
-        add(f"--{flag}", action="store_true", help=about)
+    for name, about in FLAGS["switches"].items():
+        about = " ".join(about.split())
+        add(f"--{name.replace('_', '-')}", action="store_true", help=about)
     return parser
 
 

@@ -33,9 +33,9 @@ def check(name: str, data_dir: str | None) -> None:
     if name in SOURCES:
         return
     path = Path(name)
-    if name and path.is_dir() or path.suffix in (".csv", ".npz"):
+    if name and path.is_dir() or path.suffix == ".npz":
         return  # what reads them says more
     if not name or path.exists() or name[0] in "/.~" or name[-1] == "/":
         raise UserError(
-            f"data set {name!r} is neither a folder nor an .npz or .csv file."
+            f"data set {name!r} is neither a folder nor an .npz file."
         )

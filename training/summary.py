@@ -10,44 +10,16 @@ from typing import Any
 from markdown_table import markdown
 from tfcaps.rem import Report
 from tfcaps.rem.evaluation.words import BY_PLACE
-from training.tables import TITLES, Column
+from training.tables import COLUMNS, TITLES, Column, columns
 
 WIDTH = 100  # characters in a line of the terminal
 GLOSSARY = "docs/glossary.md"
 _ROOT = Path(__file__).parents[1]
 
-_CHANGES = Column(
-    "answer changes", "answer_changes.zero", 1, 100, optional=True
-)
-_BESIDE = (
-    Column("by chance", "answer_changes_chance", 1, 100),
-    Column("of others", "answer_changes_active.zero", 1, 100),
-)
-_COLUMNS = (
-    Column("accuracy", "accuracy", 2, 100),
-    Column("found once", "named_parts.found_once", 1, 100, optional=True),
-    Column("NMI", "named_parts.information", 2, optional=True),
-    Column("local", "pixels.local_truth.grey", 1, 100, optional=True),
-    _CHANGES,
-    Column("shorter", "shorter.zero", 1, 100, optional=True),
-    Column("by place", "entropy_bits", 2),
-    Column("type", "type_entropy_bits", 2, optional=True),
-    Column("weights", "nonzero_parameters", 0),
-    Column("pruned", "sparsity", 1, 100),
-)
+_COLUMNS, _BESIDE = columns("summary"), columns("beside")
+_CHANGES = "answer changes"
 _OF_SIZE = ("weights", "pruned")
 _LEAST = 0.1  # of NMI and bits, by which models differ; otherwise a point
-_MEANINGS = {
-    "found once": "parts with exactly one leaf",
-    "NMI": "whether a capsule's type tells what kind of part it lies on, 1 is "
-    "always",
-    "local": "leaves that stay when all outside their window is grey",
-    "answer changes": "images with another answer without their tree, at 0 (by "
-    "chance, without as many other active capsules)",
-    "shorter": "images whose class has less than half its length then",
-    "by place": "bits of entropy of the trees of a class, the paper's key",
-    "type": "the same of trees by type or slot",
-}
 
 
 def sentence(report: Report) -> str:
@@ -133,14 +105,14 @@ def is_warning(report: Report) -> bool:
 
 def cells(reports: Mapping[str, Report]) -> list[list[str]]:
     """Returns head and rows of the table, of that in which models differ."""
-    columns, _ = _columns(reports)
-    rows = [["model", *(column.title for column in columns)]]
+    shown, _ = _columns(reports)
+    rows = [["model", *(column.title for column in shown)]]
     for name, report in reports.items():
         known = [report.to_dict()]
-        row = [TITLES[name], *(column.write(known) for column in columns)]
-        if report.faithfulness is not None and _CHANGES in columns:
+        row = [TITLES[name], *(column.write(known) for column in shown)]
+        if report.faithfulness is not None and _CHANGES in rows[0]:
             beside = ", ".join(column.write(known) for column in _BESIDE)
-            row[1 + columns.index(_CHANGES)] += f" ({beside})"
+            row[rows[0].index(_CHANGES)] += f" ({beside})"
         rows.append(row)
     return rows
 
@@ -183,7 +155,9 @@ def note(reports: Mapping[str, Report]) -> str:
         )
         text = f"{text} {', '.join(values)}.\n"
     titles = [c.title for c in _COLUMNS if c in differ or c in alike]
-    meanings = [f"{t}: {_MEANINGS[t]}" for t in titles if t in _MEANINGS]
+    known = COLUMNS["meanings"]
+    said = [f"{t}: {known[t]}" for t in titles if t in known]
+    meanings = [" ".join(each.split()) for each in said]
     text += f"In %, but for NMI, bits and weights. {'; '.join(meanings)}."
     types = [report.type_entropy_bits for report in reports.values()]
     return text if None in types else f"{text} {BY_PLACE}"

@@ -16,6 +16,7 @@ import argparse
 import dataclasses
 import json
 import sys
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, median, pstdev
@@ -31,6 +32,9 @@ FILE_NAME = "runs.jsonl"
 # The JSON files of a run folder that are kept, without their suffix.
 PARTS = ("config", "environment", "seconds", "rem")
 _NEEDED = ("config", "rem")
+COLUMNS = tomllib.loads(
+    Path(__file__).with_name("columns.toml").read_text("utf-8")
+)
 TITLES = {"baseline": "Baseline", "rem": "REM"}
 NOTHING = "–"
 
@@ -162,6 +166,12 @@ class Column:
             return look_up(model, field or self.field) is not None
         except (KeyError, TypeError):  # also of an older version
             return False
+
+
+def columns(name: str) -> list[Column]:
+    """Returns some of `columns.toml`."""
+    every = (Column(*each) for each in COLUMNS[name])
+    return [dataclasses.replace(each, optional=True) for each in every]
 
 
 def look_up(model: Mapping[str, Any], field: str) -> Any:

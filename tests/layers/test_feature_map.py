@@ -51,13 +51,41 @@ def test_networks_do_not_depend_on_the_setting_of_keras(name):
 
 
 def test_builders_take_rows_first_whatever_the_setting(channels_first):
+    backbone = keras.Sequential(
+        [keras.Input((3, 32, 32)), keras.layers.AveragePooling2D(4)]
+    )
     for call, said in (
         (lambda: models.deepcaps((3, 32, 32), 2), "must be (rows, columns, ch"),
         (
             lambda: models.dr_capsnet((1, 28, 28), 2),
             "must be (rows, columns, c",
         ),
+        (
+            lambda: models.dr_capsnet(None, 2, backbone=backbone),
+            "must have the channels",
+        ),
     ):
         with pytest.raises(ValueError) as error:
             call()
         assert said in str(error.value)
+
+
+def test_a_layer_with_the_channels_first_is_noticed():
+    def network(*between):
+        last = layers.PrimaryCaps(4, 8, 3)
+        pool = keras.layers.MaxPooling2D(2, data_format="channels_first")
+        return keras.Sequential(
+            [keras.Input((3, 16, 16)), pool, *between, last]
+        )
+
+    inside = keras.layers.MaxPooling2D(2, data_format="channels_first")
+    for between in (
+        (),
+        (keras.layers.ReLU(), keras.layers.Dropout(0.1)),
+        (keras.Sequential([inside]),),
+    ):
+        with pytest.raises(
+            ValueError, match="'pool.*' first|which has the cha"
+        ):
+            network(*between)
+    network(keras.layers.ReLU(), keras.layers.Permute((2, 3, 1)))

@@ -13,7 +13,7 @@ from tests.networks import (
 )
 from tests.refusals import refused
 from tests.tolerance import assert_all_equal, assert_close
-from tfcaps import layers
+from tfcaps import layers, rem
 from tfcaps.losses import MarginLoss, ReconstructionLoss
 from tfcaps.models import with_decoder
 from training.devices import dtype_policy
@@ -181,3 +181,25 @@ with_decoder(of_five_classes())
 """,
     **globals(),
 )
+
+
+def test_decoder_is_neither_pruned_nor_counted_nor_decayed(images):
+    model = tiny_capsnet()
+    joint = with_decoder(model)
+    rem.prune_low_magnitude(joint, lambda step: 0.5)
+    decoder = joint.get_layer("reconstruction")
+    before = [weight.numpy() for weight in decoder.weights]
+    others = joint.get_layer("class_caps").transformation.numpy()
+    fit(
+        joint,
+        images,
+        rem.sensitivity_decay(keras.optimizers.SGD(0.0), 0.5),
+        callbacks=[rem.UpdatePruningStep()],
+    )
+    rem.strip_pruning(joint)
+    assert_all_equal(decoder.weights, before)
+    assert np.any(joint.get_layer("class_caps").transformation != others)
+    for weight in decoder.weights:
+        weight.assign(0.0 * weight)
+    assert rem.sparsity(joint) == pytest.approx(0.5, abs=0.02)
+    assert rem.sparsity(joint) == rem.sparsity(model)

@@ -8,10 +8,9 @@ from tests.backends import on_tensorflow
 from tests.networks import tiny_capsnet
 from tests.tolerance import SUMS
 from tfcaps.graphs import children_grid
-from training import recipes, train
+from training import train
 from training.augmentation import Augmentation, warped
 from training.batches import Batches, measured_at_once, stream
-from training.configs import Config
 from training.images import Images
 
 _EVERYTHING = Augmentation(
@@ -163,16 +162,6 @@ def test_contrast_keeps_the_mean():
     np.testing.assert_allclose(changed.mean(axis=(1, 2, 3)), 0.5, rtol=1e-6)
     factors = (changed[:, 0, 0, 0] - 0.5) / 0.1
     assert 0.2 <= factors.min() < 0.25 and 1.75 < factors.max() <= 1.8001
-
-
-def test_protocols_are_settings():
-    for name in (*recipes.IMAGES, "mine.npz"):
-        recipes.prepared(Config(dataset=name))
-    for name, resize in (
-        *(("mine.npz", None), ("cifar10", 24), ("cifar10:3.0.2", 24)),
-        ("imagenette/160px-v2", 128),
-    ):
-        assert recipes.prepared(Config(dataset=name)).resize == resize
 
 
 def test_rare_classes_are_repeated_until_all_are_equally_frequent():

@@ -12,7 +12,6 @@ from tests.pictures import KINDS, write_shapes
 from tests.training.test_run import command, metrics, tiny_data
 from training import configs, datasets, defaults, devices, recipes, train
 from training.batches import Batches
-from training.configs import Config
 from training.folder import RunFolder
 from training.run import make_parser
 from training.starting import open_folder
@@ -81,20 +80,6 @@ def test_rare_classes_and_changes_follow_from_the_pictures(tmp_path):
     assert "of about 6 steps of 16" in text
     assert "half are mirrored (--no-flip where sides tell classes)" in text
     assert "rare classes are seen more often (--no-balanced)" in text
-
-
-def test_other_networks_keep_their_losses_and_small_pictures_theirs(tmp_path):
-    large = write_empty(tmp_path / "large", 40, (40, 40))
-    other = defaults.load(large, "dr_capsnet_small")
-    assert other.epochs == 1100 and not other.coupling_types
-    assert other.sharpness_start is None
-    assert any(other.counterfactual_weights)
-    small = write_empty(tmp_path / "small", 40, (9, 30))
-    assert defaults.load(small) == recipes.applied(
-        "trees", Config(dataset=small)
-    )
-    (tmp_path / "none").mkdir()
-    assert defaults.load(str(tmp_path / "none")).epochs == Config().epochs
 
 
 @pytest.mark.slow

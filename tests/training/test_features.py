@@ -17,7 +17,6 @@ from tests.training.test_run import command, tiny_data
 from tfcaps import rem
 from training import (
     configs,
-    defaults,
     features,
     networks,
     results,
@@ -176,21 +175,6 @@ def test_nothing_is_kept_where_it_cannot_be(data, config, capsys):
         cached = features.cache_features(model, data, changed, kept)
         assert cached.head is model and cached.data is data and not kept
         assert why in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_parts_are_named_on_a_backbone_unless_asked_otherwise(data, backbone):
-    config = dataclasses.replace(
-        defaults.load("three", None, backbone), backbone=backbone, batch_size=8
-    )
-    assert config.model == "constellation_capsnet"
-    other = defaults.load("three", "dr_capsnet", backbone)
-    assert other == defaults.load("three", "dr_capsnet")
-    with not_compiled():
-        ready = prepared("baseline", data, config, {})
-    assert set(ready.training_model.loss) == {"evidence", "presence"}
-    assert not ready.full_model.get_layer("class_caps").shared
-    assert not ready.changes  # the model hardens its parts itself
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import pytest
 
 from tests.training.datasets.test_datasets import write_image
 from tests.training.test_run import refused
-from training import datasets, explain_job
+from training import explain_job
 from training.datasets import own
 from training.names import as_text, existing
 
@@ -36,19 +36,6 @@ def test_letters_are_compared_and_not_their_form(known, new, tmp_path):
         assert [p.truth for p in found] == [classes[0]] * 3 + ["tea"] * 3
     assert existing(tmp_path / "a" / new / "0-é.png").exists()
     assert existing(tmp_path / "a" / "no" / new) == tmp_path / "a" / "no" / new
-
-
-@pytest.mark.parametrize(("known", "new"), FORMS)
-def test_a_list_and_its_files_may_differ_in_form(known, new, tmp_path):
-    pictures(tmp_path, known, "tea")
-    lines = [f"{new}/{k}-é.png,{form}" for k, form in enumerate((known, new))]
-    table = tmp_path / "list.csv"
-    text = "\n".join(
-        ["file,label", *lines, *[f"tea/{k}-é.png,tea" for k in (0, 1)]]
-    )
-    table.write_text(text, "utf-8")
-    assert own.list_pictures(table).class_names == (COMPOSED, "tea")
-    assert len(datasets.load(str(table), resize=4).train.labels) == 2
 
 
 def test_both_forms_are_one_class(tmp_path):

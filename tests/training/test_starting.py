@@ -1,11 +1,7 @@
 """Runs that begin with another one's network, or go on after a stop."""
 
-import argparse
-import errno
-import fcntl
 import json
 from pathlib import Path
-from unittest.mock import Mock
 
 import keras
 import numpy as np
@@ -19,7 +15,6 @@ from tfcaps import rem
 from training import datasets, networks, objectives, starting
 from training.configs import Config
 from training.folder import RunFolder
-from training.run import make_parser
 
 SHORT = ("--epochs", 1, "--bare", "--force")
 
@@ -68,16 +63,6 @@ def test_rem_begins_where_the_baseline_ended(tmp_path, begun, warm):
         expected = weights(tmp_path / "run" / "baseline.keras")
         assert not np.array_equal(expected[0], begun["baseline"][0])
     assert_all_equal(begun["rem"], expected)
-
-
-@pytest.mark.parametrize(
-    ("flags", "epochs"),
-    [("", 2), ("--epochs 5", 5), ("--epochs 5 --rem-epochs 4", 4)],
-)
-def test_rem_is_as_long_as_it_is_told(trained, tmp_path, flags, epochs):
-    line = f"--rem --start-from {trained} --out {tmp_path / 'run'} {flags}"
-    config = starting.open_folder(make_parser().parse_args(line.split())).config
-    assert config.of("rem").epochs == epochs
 
 
 @pytest.mark.slow
@@ -214,24 +199,3 @@ def test_a_run_that_another_process_works_on_is_not_resumed(tmp_path):
     folder.save_data("own", ["caf\xe9", "tea"])
     with pytest.raises(UserError, match="begun with 2 classes, café, tea; now"):
         folder.save_data("own", ["tea", "cafe\u0301"])
-
-
-def test_a_disk_that_locks_nothing_is_no_error(tmp_path, monkeypatch):
-    folder = RunFolder(tmp_path / "run", Config())
-    folder.create()
-    no_locks = Mock(side_effect=OSError(errno.ENOLCK, "No locks available"))
-    monkeypatch.setattr(fcntl, "flock", no_locks)
-    with folder.hold():
-        no_locks.assert_called_once()
-
-
-def test_the_hint_has_what_is_no_setting(monkeypatch):
-    options = argparse.Namespace(bare=True, force=True)
-    command = "python training/run.py --resume --out x --bare --force"
-    monkeypatch.setattr(keras.backend, "backend", lambda: "tensorflow")
-    assert starting.how_to_resume(options, Path("x")) == command
-    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    options.bare = False
-    assert starting.how_to_resume(options, Path("x")) == (
-        "KERAS_BACKEND=jax python training/run.py --resume --out x --force"
-    )

@@ -9,13 +9,13 @@ import pytest
 from cli import UserError
 from markdown_table import markdown
 from tests.refusals import refusals
-from tests.rem.evaluation.test_evaluate import report_of
 from tests.training.test_run import command, metrics, refused
 from tfcaps.rem import (
     CouplingDictionary,
     Faithfulness,
     NamedParts,
     PixelFaithfulness,
+    Report,
 )
 from tfcaps.rem.evaluation.saliency_checks import SaliencyChecks
 from training import results, summary
@@ -61,6 +61,20 @@ NAMED = NamedParts(
     slot_bits=0.25, found_once=0.997, information=1.0, table=KINDS,
     kind_names=("bar", "disc"), names=("bar", "disc"),
 )  # fmt: skip
+
+
+def report_of(**changes):
+    """Returns a report of a network with two routed layers."""
+    measures = {
+        "levels": 11, "mode": "midtread",
+        "levels_per_layer": {"hidden_caps": 5, "class_caps": 11},
+        "accuracy": 0.9, "accuracy_quantized": 0.9,
+        "nonuniform_share": 0.5, "strong_share": 0.3, "whole_share": 0.1,
+        "t_score": 0.2, "zero_layers": [], "sparsity": 0.8,
+        "sparsity_paper": 0.7, "nonzero_parameters": 1, "total_parameters": 5,
+        "dictionary": CouplingDictionary(2), "majority_share": 0.5,
+    }  # fmt: skip
+    return Report(**{**measures, **changes})
 
 
 @pytest.fixture

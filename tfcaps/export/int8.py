@@ -10,8 +10,8 @@ import keras
 import numpy as np
 
 from tfcaps.export.networks import write_other
-from tfcaps.export.runtimes import Array, ExportError, Model, one_sentence
-from tfcaps.ops import quantize
+from tfcaps.export.runtimes import ExportError, Model, one_sentence
+from tfcaps.ops import Array, quantize
 
 # Levels of the trees that are compared, unless the model has its own.
 LEVELS = 11

@@ -7,11 +7,10 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from numpy.typing import NDArray
+from tfcaps.ops import Array
 
-Array = NDArray[Any]
 Arrays = dict[str, Array]
 
 # The outputs of each signature; a network without a saliency map lacks that.

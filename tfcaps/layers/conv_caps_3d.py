@@ -161,13 +161,9 @@ class ConvCaps3D(Configured, keras.layers.Layer):
         poses = ops.cast(routed.poses, self.compute_dtype)
         couplings = ops.cast(routed.couplings, "float32")
         couplings = ops.reshape(couplings, (-1, types, *grid))
-        return select_outputs(
-            ops.reshape(poses, (-1, *grid, self.dim)),
-            None,
-            ops.transpose(couplings, (0, 2, 3, 1, 4)),
-            False,
-            return_couplings,
-        )
+        poses = ops.reshape(poses, (-1, *grid, self.dim))
+        couplings = ops.transpose(couplings, (0, 2, 3, 1, 4))
+        return select_outputs((poses, couplings), [return_couplings])
 
     def _routing_of(self, positions: int) -> Any:
         if self.squash == "capsule":
@@ -184,14 +180,10 @@ class ConvCaps3D(Configured, keras.layers.Layer):
         self, inputs: Any, return_couplings: bool = False
     ) -> Any:
         shape = self.compute_output_shape(inputs.shape)
-        couplings = (*shape[:3], inputs.shape[3], self.num_types)
-        return select_outputs(
-            keras.KerasTensor(shape, dtype=self.compute_dtype),
-            None,
-            keras.KerasTensor(couplings, dtype="float32"),
-            False,
-            return_couplings,
-        )
+        grid = (*shape[:3], inputs.shape[3], self.num_types)
+        poses = keras.KerasTensor(shape, dtype=self.compute_dtype)
+        couplings = keras.KerasTensor(grid, dtype="float32")
+        return select_outputs((poses, couplings), [return_couplings])
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return (*input_shape[:3], self.num_types, self.dim)

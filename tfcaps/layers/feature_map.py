@@ -37,3 +37,32 @@ class FeatureMapLayer(Configured, keras.layers.Layer):
             "trainable": self.trainable,
             "name": name,
         }
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if (maker := _with_channels_first(inputs)) is not None:
+            raise ValueError(
+                f"{type(self).__name__} takes maps with the channels last. "
+                f"Received: that of {maker.name!r}, which has the channels "
+                "first. Put `keras.layers.Permute((2, 3, 1))` in between."
+            )
+        return super().__call__(inputs, *args, **kwargs)
+
+
+def _with_channels_first(tensor: Any) -> Any:
+    """Returns the layer that makes a map, if it has the channels first.
+
+    Layers that change no shape are looked through, and models looked into.
+    """
+    while (history := getattr(tensor, "_keras_history", None)) is not None:
+        layer = history.operation
+        if isinstance(layer, keras.Model) and len(layer.outputs or ()) == 1:
+            tensor = layer.outputs[0]
+            continue
+        if hasattr(layer, "data_format"):
+            return layer if layer.data_format == "channels_first" else None
+        taken = layer._inbound_nodes[history.node_index].input_tensors
+        moves = isinstance(layer, keras.layers.Permute)
+        if moves or not taken or taken[0].shape != tensor.shape:
+            return None
+        tensor = taken[0]
+    return None

@@ -9,6 +9,7 @@ from keras import ops
 from tfcaps.layers import units
 from tfcaps.layers.feature_map import FeatureMapLayer
 from tfcaps.ops import (
+    FEATURES,
     SQUASHES,
     Tensor,
     check_axes,
@@ -106,8 +107,7 @@ class PrimaryCaps(FeatureMapLayer):
         )
 
     def build(self, input_shape: Any) -> None:
-        axes = ("batch", "rows", "columns", "channels")
-        check_axes(self, input_shape, "a feature map", *axes)
+        check_axes(self, input_shape, "a feature map", *FEATURES)
         channels = self.num_types * self.dim
         if self.depthwise and input_shape[-1] != channels:
             raise ValueError(

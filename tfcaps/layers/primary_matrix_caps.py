@@ -7,7 +7,7 @@ from keras import ops
 
 from tfcaps.layers import units
 from tfcaps.layers.feature_map import FeatureMapLayer
-from tfcaps.ops import Tensor, check_axes, check_positive
+from tfcaps.ops import FEATURES, Tensor, check_axes, check_positive
 
 # The bias of an activation that is 0 whatever the image, even in float64.
 _NEVER = -1e4
@@ -63,8 +63,7 @@ class PrimaryMatrixCaps(FeatureMapLayer):
         )
 
     def build(self, input_shape: Any) -> None:
-        axes = ("batch", "rows", "columns", "channels")
-        check_axes(self, input_shape, "a feature map", *axes)
+        check_axes(self, input_shape, "a feature map", *FEATURES)
         self.pose_conv.build(input_shape)
         self.activation_conv.build(input_shape)
 

@@ -1,7 +1,8 @@
 """Base of the routed layers with matrices: weights, votes, return values."""
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -123,13 +124,12 @@ class RoutedCaps(Configured, keras.layers.Layer):
         poses = ops.cast(routed.poses, self.compute_dtype)
         active = ops.cast(routed.activations, "float32")
         shares = ops.cast(routed.couplings, "float32")
-        return select_outputs(
+        outputs = (
             ops.reshape(poses, (-1, *parents, self.dim)),
             ops.reshape(active, (-1, *parents)),
             ops.reshape(shares, (-1, *couplings)),
-            return_activations,
-            return_couplings,
         )
+        return select_outputs(outputs, (return_activations, return_couplings))
 
     def compute_output_spec(
         self,
@@ -141,13 +141,12 @@ class RoutedCaps(Configured, keras.layers.Layer):
     ) -> Any:
         del others, named  # activations, labels
         parents, couplings = self._output_shapes(inputs.shape)
-        return select_outputs(
+        outputs = (
             keras.KerasTensor((*parents, self.dim), dtype=self.compute_dtype),
             keras.KerasTensor(parents, dtype="float32"),
             keras.KerasTensor(couplings, dtype="float32"),
-            return_activations,
-            return_couplings,
         )
+        return select_outputs(outputs, (return_activations, return_couplings))
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return (*self._output_shapes(input_shape)[0], self.dim)
@@ -277,20 +276,10 @@ def child_activations(inputs: Tensor, activations: Tensor | None) -> Tensor:
     return activations
 
 
-def select_outputs(
-    poses: Any,
-    activations: Any,
-    couplings: Any,
-    return_activations: bool,
-    return_couplings: bool,
-) -> Any:
-    """Returns poses alone, or a tuple of them and the outputs asked for."""
-    outputs = [poses]
-    if return_activations:
-        outputs.append(activations)
-    if return_couplings:
-        outputs.append(couplings)
-    return tuple(outputs) if outputs[1:] else poses
+def select_outputs(outputs: Sequence[Any], wanted: Sequence[bool]) -> Any:
+    """Returns the first output alone, or a tuple of it and those wanted."""
+    chosen = (outputs[0], *itertools.compress(outputs[1:], wanted))
+    return chosen if chosen[1:] else chosen[0]
 
 
 def settings_of_parents(

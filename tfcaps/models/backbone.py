@@ -108,7 +108,10 @@ def on_backbone(
 
 
 def check_backbone(backbone: keras.Model) -> None:
-    """Raises `ValueError` unless it is built, from images to a feature map."""
+    """Raises `ValueError` unless it is built, from images to a feature map.
+
+    Its layers must have the channels last.
+    """
     shapes = []
     if backbone.built:
         tensors = [*backbone.inputs, *backbone.outputs]
@@ -120,3 +123,18 @@ def check_backbone(backbone: keras.Model) -> None:
             f"{backbone.name!r} with the shapes {shapes}. Build it, and leave "
             "out its top."
         )
+    if first := _with_channels_first(backbone):
+        raise ValueError(
+            f"`backbone` must have the channels last. Received: {first.name!r} "
+            "with data_format='channels_first'."
+        )
+
+
+def _with_channels_first(model: keras.Model) -> Any:
+    """Returns a layer of a model that has the channels first, if any."""
+    for layer in model.layers:
+        if isinstance(layer, keras.Model):
+            layer = _with_channels_first(layer)
+        if getattr(layer, "data_format", None) == "channels_first":
+            return layer
+    return None

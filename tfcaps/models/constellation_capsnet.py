@@ -12,7 +12,6 @@ from tfcaps.models.building_blocks import (
     check_input_shape,
     normalized_convolutions,
 )
-from tfcaps.ops import Tensor
 from tfcaps.parts import ConstellationCaps, ConstellationModel, PartCaps
 
 # Types of parts of each class on a backbone, and how far its parts may stand
@@ -139,13 +138,6 @@ def constellation_capsnet(
         name="class_caps",
         **places,
     )(poses, present, return_activations=True, return_evidence=True)
-    return constellation_network(images, lengths, name)
-
-
-def constellation_network(
-    images: Tensor, lengths: Tensor, name: str
-) -> ConstellationModel:
-    """Returns the compiled model from images to activations of classes."""
     lengths = keras.layers.Identity(dtype="float32", name="lengths")(lengths)
     model = ConstellationModel(images, lengths, name=name)
     model.compile()

@@ -18,17 +18,15 @@ No label of a part is used, and no class but for the evidence:
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 import numpy as np
-from numpy.typing import NDArray
 from scipy import ndimage, optimize
 from scipy.cluster.vq import kmeans2, vq
 
+from tfcaps.ops import Array
 from tfcaps.parts.body_plan_caps import frame_of
-
-Array = NDArray[Any]
 
 _SHARE = 0.35  # of the places of a photo that have a mass
 _HEAVY = 0.3  # of the greatest mass: surely a part

@@ -9,15 +9,8 @@ from keras import ops
 
 from tfcaps.configs import Configured
 from tfcaps.layers.routed import select_outputs
-from tfcaps.ops import (
-    Tensor,
-    as_float32,
-    check_positive,
-    check_quantizer,
-    check_that,
-    longest,
-)
-from tfcaps.parts.placed import OfPlacedParts
+from tfcaps.ops import Tensor, as_float32, check_positive, check_that, longest
+from tfcaps.parts.placed import OfPlacedParts, add_float32
 
 # Rows and columns of places, of which one is a candidate for a type.
 _NEAR = 5
@@ -142,16 +135,10 @@ class BodyPlanCaps(OfPlacedParts):
         **kwargs: Any,
     ):
         check_positive(num_capsules=num_capsules, plans=plans)
-        check_quantizer(2 if levels is None else levels, mode)
         check_that(orphan > 0, "be above 0", orphan=orphan)
-        # Places are float32 whatever the policy: half a pixel is much.
-        kwargs.setdefault("autocast", False)
-        super().__init__(**kwargs)
-        self.num_capsules = num_capsules
+        super().__init__(num_capsules, levels, mode, **kwargs)
         self.orphan = float(orphan)
         self.plans = plans
-        self.levels = levels
-        self.mode = mode
 
     def build(self, input_shape: Any) -> None:
         shape = tuple(input_shape)
@@ -163,19 +150,10 @@ class BodyPlanCaps(OfPlacedParts):
                 "presence and a vote for each class. Received: "
                 f"input_shape={shape}."
             )
-        for name, size, value in (
-            ("bias", (self.num_capsules,), "zeros"),
-            ("plan", (self.plans, shape[-2], 2), "zeros"),
-            ("spread", (self.plans, shape[-2]), "ones"),
-        ):
-            weight = self.add_weight(
-                shape=size,
-                initializer=value,
-                trainable=name == "bias",
-                autocast=False,
-                name=name,
-            )
-            setattr(self, name, weight)
+        plans = (self.plans, shape[-2])
+        add_float32(self, "bias", (self.num_capsules,), "zeros")
+        add_float32(self, "plan", (*plans, 2), "zeros", trainable=False)
+        add_float32(self, "spread", plans, "ones", trainable=False)
 
     def call(
         self,
@@ -215,9 +193,8 @@ class BodyPlanCaps(OfPlacedParts):
             [frame.place, frame.size[:, None], frame.facing[:, None]], axis=-1
         )
         poses = ops.tile(ops.expand_dims(pose, 1), (1, parents, 1))
-        return select_outputs(
-            poses, odds, couplings, return_activations, return_couplings
-        )
+        wanted = (return_activations, return_couplings)
+        return select_outputs((poses, odds, couplings), wanted)
 
     def frame(self, places: Tensor, weights: Tensor) -> Frame:
         """Returns the frame of parts at places `[b, t, 2]`, see `Frame`."""
@@ -316,14 +293,9 @@ class WindowParts(Configured, keras.layers.Layer):
             ("transformation", (types, size, self.num_classes)),
             ("constants", (types, self.num_classes)),
         ):
-            hidden = name.endswith("kernel")
-            weight = self.add_weight(
-                shape=shape,
-                initializer="glorot_uniform" if hidden else "zeros",
-                autocast=False,
-                name=name,
-            )
-            setattr(self, name, weight)
+            is_hidden = name.endswith("kernel")
+            start = "glorot_uniform" if is_hidden else "zeros"
+            add_float32(self, name, shape, start)
 
     def call(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         features = as_float32(inputs)

@@ -8,14 +8,11 @@ from typing import Any
 import keras
 import numpy as np
 from keras import ops
-from numpy.typing import NDArray
 
 from tfcaps import graphs
-from tfcaps.ops import check_that
+from tfcaps.ops import Array, check_that
 from tfcaps.parts import body_plan
 from tfcaps.parts.body_plan_caps import BodyPlanCaps, WindowParts
-
-Array = NDArray[Any]
 
 # Most photos that types and plans are estimated on.
 _MOST = 2500

@@ -1,18 +1,17 @@
 """Class capsules that know which parts they have, and where."""
 
-import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 from keras import ops
 
-from tfcaps.layers.routed import child_activations
-from tfcaps.ops import Tensor, check_positive, check_quantizer, longest, softmax
+from tfcaps.layers.routed import child_activations, select_outputs
+from tfcaps.ops import Tensor, check_positive, longest, softmax
 from tfcaps.parts.part_caps import centres
-from tfcaps.parts.placed import OfPlacedParts
+from tfcaps.parts.placed import OfPlacedParts, add_float32
 from tfcaps.routing.loop import is_unrolled
 
 # The search leaves out a border of an eighth of the places on each side.
@@ -161,17 +160,13 @@ class ConstellationCaps(OfPlacedParts):
         check_positive(num_capsules=num_capsules, max_of_type=max_of_type)
         if max_parts is not None:
             check_positive(max_parts=max_parts)
-        check_quantizer(2 if levels is None else levels, mode)
         if not (width > 0 and stride > 0 and 0 < epsilon < 1):
             raise ValueError(
                 "`width` and `stride` must be above 0, and `epsilon` between 0 "
                 f"and 1. Received: width={width}, stride={stride}, "
                 f"epsilon={epsilon}."
             )
-        # Places are float32 whatever the policy: half a pixel is much.
-        kwargs.setdefault("autocast", False)
-        super().__init__(**kwargs)
-        self.num_capsules = num_capsules
+        super().__init__(num_capsules, levels, mode, **kwargs)
         self.width = float(width)
         self.epsilon = float(epsilon)
         self.stride = float(stride)
@@ -179,8 +174,6 @@ class ConstellationCaps(OfPlacedParts):
         self.shared = shared
         self.max_of_type = max_of_type
         self.max_parts = max_parts
-        self.levels = levels
-        self.mode = mode
 
     def build(self, input_shape: Any) -> None:
         rows, columns, types = self.grid(input_shape)
@@ -188,20 +181,15 @@ class ConstellationCaps(OfPlacedParts):
         self.side = self.stride * max(rows, columns)
         spread = _SPREAD / self.side if self.shared else _WIDE_SPREAD
         slots = types * self.max_of_type
-        self.blueprint = self.add_weight(
-            shape=(slots, self.num_capsules, 2),
-            initializer=keras.initializers.RandomNormal(stddev=spread),
+        add_float32(
+            self,
+            "blueprint",
+            (slots, self.num_capsules, 2),
+            keras.initializers.RandomNormal(stddev=spread),
             regularizer=self._repulsion if self.shared else None,
-            autocast=False,
-            name="blueprint",
         )
-        self.log_width = self.add_weight(
-            shape=(),
-            initializer=keras.initializers.Constant(math.log(self.width)),
-            trainable=False,
-            autocast=False,
-            name="log_width",
-        )
+        width = keras.initializers.Constant(math.log(self.width))
+        add_float32(self, "log_width", (), width, trainable=False)
         first = np.arange(slots)[:, None] < types
         if not self.shared:
             classes = np.arange(self.num_capsules)
@@ -209,12 +197,12 @@ class ConstellationCaps(OfPlacedParts):
                 np.arange(slots)[:, None] % len(classes) == classes
             )
         there = np.broadcast_to(first, (slots, self.num_capsules))
-        self.slots = self.add_weight(
-            shape=there.shape,
-            initializer=lambda shape, dtype=None: ops.cast(there, dtype),
+        add_float32(
+            self,
+            "slots",
+            there.shape,
+            lambda shape, dtype=None: ops.cast(there, dtype),
             trainable=False,
-            autocast=False,
-            name="slots",
         )
 
     def grid(self, input_shape: Any) -> tuple[int, int, int]:
@@ -264,7 +252,7 @@ class ConstellationCaps(OfPlacedParts):
             traced = _of_few(trace, places, present)
         poses, active, couplings = traced
         wanted = (return_activations, return_evidence, return_couplings)
-        return select((poses, active, evidence, couplings), wanted)
+        return select_outputs((poses, active, evidence, couplings), wanted)
 
     def evidence_map(
         self, inputs: Tensor, activations: Tensor | None = None
@@ -547,9 +535,3 @@ def _mean_of_votes(
     )
     enough = total > _LEAST_MASS
     return ops.where(enough, sums / ops.maximum(total, _LEAST_MASS), poses)
-
-
-def select(outputs: Sequence[Any], wanted: Sequence[bool]) -> Any:
-    """Returns the first output alone, or a tuple of it and those wanted."""
-    chosen = (outputs[0], *itertools.compress(outputs[1:], wanted))
-    return chosen if chosen[1:] else chosen[0]

@@ -7,15 +7,12 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 from keras import ops
-from numpy.typing import NDArray
 
 from tfcaps.graphs import only_layer
-from tfcaps.ops import check_that
+from tfcaps.ops import Array, check_that
 from tfcaps.parts import kinds, samples, split_merge
 from tfcaps.parts.constellation_caps import ConstellationCaps
 from tfcaps.parts.part_caps import SPARE_BIAS, PartCaps
-
-Array = NDArray[Any]
 
 _BATCH = 250
 # The share of the epochs in which the width of the routing narrows.

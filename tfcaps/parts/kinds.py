@@ -15,12 +15,11 @@ References:
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.ndimage import gaussian_filter, maximum_filter
 from scipy.spatial.distance import squareform
 
-Array = NDArray[Any]
+from tfcaps.ops import Array
 
 # How much kinds differ at least, and how many there may be at most.
 _DISTANCE, _MOST = 3.8, 64

@@ -7,9 +7,11 @@ import keras
 import numpy as np
 from keras import ops
 
+from tfcaps.layers.routed import select_outputs
 from tfcaps.ops import Tensor, check_that, longest
-from tfcaps.parts.constellation_caps import ConstellationCaps, select
+from tfcaps.parts.constellation_caps import ConstellationCaps
 from tfcaps.parts.part_caps import PartCaps
+from tfcaps.parts.placed import add_float32
 
 # Of what is learnt, so that Adam is as fast as for other weights.
 _SCALE = 10.0
@@ -102,12 +104,8 @@ class MapCaps(ConstellationCaps):
     def build(self, input_shape: Any) -> None:
         rows, columns, types = self.grid(input_shape)
         self.side = self.stride * max(rows, columns)
-        self.maps = self.add_weight(
-            shape=(rows, columns, types, self.num_capsules),
-            initializer="zeros",
-            autocast=False,
-            name="maps",
-        )
+        shape = (rows, columns, types, self.num_capsules)
+        add_float32(self, "maps", shape, "zeros")
 
     def evidence_maps(self) -> Tensor:
         """Returns how much a part tells for a class, `[h, w, t, j]` in nats."""
@@ -156,7 +154,7 @@ class MapCaps(ConstellationCaps):
         total = ops.expand_dims(ops.sum(share, axis=1), -1)
         poses = ops.einsum("bij,bid->bjd", share, places) / (total + 1e-6)
         wanted = (return_activations, return_evidence, return_couplings)
-        return select((poses, active, evidence, couplings), wanted)
+        return select_outputs((poses, active, evidence, couplings), wanted)
 
     def multiply_adds(self, input_shape: Any) -> int:
         """Counts the sums over children, of evidence and of places."""

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from tfcaps.layers.feature_map import FeatureMapLayer
 from tfcaps.layers.units import LayerUnits, channels_read
-from tfcaps.ops import Tensor, check_positive, check_that
+from tfcaps.ops import FEATURES, Tensor, check_axes, check_positive, check_that
+from tfcaps.parts.placed import add_float32
 
 # Bias of a type that another one has taken in: it is never present again.
 SPARE_BIAS = -1e4
@@ -107,21 +108,10 @@ class PartCaps(FeatureMapLayer):
         )
 
     def build(self, input_shape: Any) -> None:
-        if len(input_shape) != 4 or None in input_shape[1:]:
-            raise ValueError(
-                "PartCaps takes a feature map [batch, rows, columns, channels],"
-                " all known but the batch. Received: "
-                f"input_shape={tuple(input_shape)}."
-            )
+        check_axes(self, input_shape, "a feature map", *FEATURES, known=True)
         self.conv.build(input_shape)
         self.nothing_conv.build(input_shape)
-        self.hardness = self.add_weight(
-            shape=(),
-            initializer="zeros",
-            trainable=False,
-            autocast=False,
-            name="hardness",
-        )
+        add_float32(self, "hardness", (), "zeros", trainable=False)
 
     def call(
         self,

@@ -6,12 +6,11 @@ from typing import Any
 
 import keras
 import numpy as np
-from numpy.typing import NDArray
 
 from tfcaps.finite import check_images
 from tfcaps.labels import check_one_each, indices_of, numbers_of
+from tfcaps.ops import Array
 
-Array = NDArray[Any]
 # Gives images `[n, h, w, c]` and class indices `[n]`, drawn anew for each
 # epoch.
 Sample = Callable[[int], tuple[Any, Array]]

@@ -13,10 +13,9 @@ import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
-Array = NDArray[Any]
+from tfcaps.ops import Array
 
 # Weaker types tell nothing of where they are found: parts of an image.
 _LEAST_MASS = 0.02

@@ -8,6 +8,7 @@ from keras import ops
 
 from tfcaps.configs import Configured
 from tfcaps.ops import Tensor, check_positive, check_that
+from tfcaps.parts.placed import add_float32
 
 # Where templates fade to less, nothing can be said of what they were.
 _LEAST_FADING = 0.1
@@ -81,18 +82,11 @@ class TemplateDecoder(Configured, keras.layers.Layer):
                 f"Received: input_shape={tuple(input_shape)}, "
                 f"image_shape={self.image_shape}."
             )
-        self.templates = self.add_weight(
-            shape=(self.size, self.size, channels, types),
-            initializer=keras.initializers.RandomNormal(0.2, 0.05),
-            autocast=False,
-            name="templates",
-        )
-        self.ground = self.add_weight(
-            shape=(channels,),
-            initializer=keras.initializers.Constant(0.1),
-            autocast=False,
-            name="ground",
-        )
+        shape = (self.size, self.size, channels, types)
+        random = keras.initializers.RandomNormal(0.2, 0.05)
+        grey = keras.initializers.Constant(0.1)
+        add_float32(self, "templates", shape, random)
+        add_float32(self, "ground", (channels,), grey)
         for weight in self.weights:
             weight.prunable = False
 

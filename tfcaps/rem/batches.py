@@ -7,11 +7,9 @@ from typing import Any, NamedTuple
 
 import keras
 import numpy as np
-from numpy.typing import NDArray
 
 from tfcaps.finite import check_finite, check_images
-
-Array = NDArray[Any]
+from tfcaps.ops import Array
 
 # Outputs whose targets are the labels.
 _OF_LABELS = ("lengths", "couplings", "counterfactual")

@@ -8,18 +8,17 @@ from typing import Any
 
 import keras
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tfcaps.graphs import classifier, last_routed_layer
 from tfcaps.labels import check_one_each
+from tfcaps.ops import Array
 from tfcaps.rem.evaluation.faithfulness import tree_lengths
 from tfcaps.rem.maps import blueprints, part_pictures
 from tfcaps.rem.parse.receptive_fields import ReceptiveFields, receptive_fields
 from tfcaps.rem.parse.records import tree_records
 from tfcaps.rem.parse.trees import Trees
 from tfcaps.rem.parse.trees import trees as trees_of
-
-Array = NDArray[Any]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

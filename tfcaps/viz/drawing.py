@@ -15,10 +15,11 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tfcaps.files import write_atomically
 from tfcaps.labels import names_of
+from tfcaps.ops import Array
 from tfcaps.viz.letters import FAMILIES, one_line
 
 # Okabe and Ito, 2008; the first two also differ in lightness.
@@ -33,7 +34,6 @@ _AWAY = (11, 18, 28, 40, 56, 76)
 _SIDES = np.array(
     [(0, -1), (0, 1), (1, 0), (-1, 0), (1, -1), (-1, -1), (1, 1), (-1, 1)]
 )
-Array = NDArray[Any]
 # A decorator of each function that draws. Names may have dollars, which are no
 # formulas.
 with_our_look = rc_context(

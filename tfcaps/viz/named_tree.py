@@ -6,14 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from numpy.typing import NDArray
 
+from tfcaps.ops import Array
 from tfcaps.rem import Explanation, Trees
 from tfcaps.rem.evaluation.words import margin_text
 from tfcaps.viz import drawing
 from tfcaps.viz.letters import one_line
-
-Array = NDArray[Any]
 
 # Most children that get a name or a line, and most types in the dictionary.
 _NAMED, _OUTSIDE, _LINES, _TYPES = 8, 4, 40, 8

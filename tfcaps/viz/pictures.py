@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tfcaps.ops import Array
 from tfcaps.viz.drawing import Drawing, figure, picture, show, with_our_look
-
-Array = NDArray[Any]
 
 
 @with_our_look

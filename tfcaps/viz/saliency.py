@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tfcaps.labels import check_one_each, class_of_each
+from tfcaps.ops import Array
 from tfcaps.viz import drawing
-
-Array = NDArray[Any]
 
 
 @drawing.with_our_look

@@ -7,14 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
-from numpy.typing import NDArray
 
-from tfcaps.ops import check_positive
+from tfcaps.ops import Array, check_positive
 from tfcaps.rem import Explanation, ReceptiveFields
 from tfcaps.viz import drawing
 from tfcaps.viz.letters import one_line
-
-Array = NDArray[Any]
 
 # Widths in inches, heights in units of a crop.
 _IMAGE, _SLOT = 1.9, 0.95

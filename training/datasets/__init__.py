@@ -2,8 +2,8 @@
 
 `training/sources.toml` lists those that have a name. Besides them there are any
 name of TensorFlow Datasets, a file ending in `.npz` with the arrays `x_train`,
-`y_train`, `x_test`, `y_test`, a folder with one folder of images for each
-class, and a CSV file of images and labels, see `own`.
+`y_train`, `x_test`, `y_test`, and a folder with one folder of images for each
+class, see `own`.
 
 `--data-dir` is where TensorFlow Datasets are prepared, or where `<name>.npz`
 has one of them, for machines without TensorFlow; or where the original files of
@@ -72,7 +72,7 @@ def load(
         make: Callable[..., Data] = getattr(module, function)
         options = {**source.options, **({"seed": seed} if seed else {})}
         data = make(data_dir=data_dir, validation=validation, **options)
-    elif name not in SOURCES and name and own.is_listed(path):
+    elif name not in SOURCES and name and path.is_dir():
         data = own.load(path, resize, validation, skip_broken=skip_broken)
     else:
         packed = Path(data_dir or "") / f"{name}.npz"

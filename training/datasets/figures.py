@@ -2,11 +2,11 @@
 
 An image shows one figure. It has five slots, two above three, and in each
 stands a bar, a disc, a ring, a triangle or a square. All figures have the same
-five parts; `DESIGNS` says which one stands where. So the parts that are there
-do not tell the class at all, and a part at its slot leaves three classes or
-four. Parts differ a little in place, size, angle and brightness, and the figure
-stands anywhere. One to three loose parts of the same kinds lie around it, at
-least `LOOSE_GAP` pixels away; they mean nothing.
+five parts; `designs.toml` says which one stands where. So the parts that are
+there do not tell the class at all, and a part at its slot leaves three classes
+or four. Parts differ a little in place, size, angle and brightness, and the
+figure stands anywhere. One to three loose parts of the same kinds lie around
+it, at least `LOOSE_GAP` pixels away; they mean nothing.
 
 Centres of the parts and of the loose parts come with the test images. A class
 is called by its upper row and its lower one, such as `bar disc / triangle ring
@@ -18,8 +18,10 @@ Source: after SynDaCaTE, Levi and van der Wilk, 2025, arXiv 2506.17558.
 """
 
 import dataclasses
+import tomllib
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,61 +46,15 @@ class Design(NamedTuple):
     side: int = SIZE  # of an image, in pixels
 
 
-DESIGNS = {
-    # Each kind stands at three slots, in three classes or four. Found by a
-    # random search for such arrangements in which pairs of neighbours tell
-    # least.
-    "figures": Design(
-        ("bar", "disc", "ring", "triangle", "square"),
-        ((0.0, -3.9), (0.0, 3.9), (7.2, -7.8), (7.2, 0.0), (7.2, 7.8)),
-        (
-            ("bar", "disc", "triangle", "ring", "square"),
-            ("bar", "disc", "triangle", "square", "ring"),
-            ("bar", "ring", "triangle", "square", "disc"),
-            ("disc", "triangle", "bar", "ring", "square"),
-            ("disc", "triangle", "bar", "square", "ring"),
-            ("disc", "triangle", "square", "bar", "ring"),
-            ("triangle", "disc", "bar", "ring", "square"),
-            ("triangle", "disc", "square", "bar", "ring"),
-            ("triangle", "ring", "bar", "square", "disc"),
-            ("triangle", "ring", "square", "bar", "disc"),
-        ),
-    ),
-    # Of these six kinds a figure has four, so that every class lacks two.
-    "figures_of_four": Design(
-        ("plus", "frame", "diamond", "ell", "post", "moon"),
-        ((0.0, -3.9), (0.0, 3.9), (7.6, -3.9), (7.6, 3.9)),
-        (
-            ("diamond", "moon", "post", "frame"),
-            ("ell", "moon", "plus", "diamond"),
-            ("moon", "plus", "frame", "post"),
-            ("moon", "post", "plus", "ell"),
-            ("diamond", "frame", "moon", "post"),
-            ("plus", "moon", "ell", "post"),
-            ("diamond", "ell", "frame", "post"),
-            ("moon", "diamond", "plus", "post"),
-            ("plus", "ell", "post", "diamond"),
-            ("ell", "moon", "diamond", "frame"),
-        ),
-    ),
-    # A class has one of these kinds twice, and lacks one slot or more.
-    "figures_repeated": Design(
-        ("plus", "ring", "diamond", "ell", "bar"),
-        ((0.0, -3.9), (0.0, 3.9), (7.2, -7.8), (7.2, 0.0), (7.2, 7.8)),
-        (
-            ("plus", "plus", "ring", "", "ell"),
-            ("ring", "", "plus", "plus", "diamond"),
-            ("", "ring", "ring", "bar", "plus"),
-            ("bar", "diamond", "bar", "", "ring"),
-            ("diamond", "bar", "", "diamond", "ell"),
-            ("ell", "ell", "bar", "plus", ""),
-            ("ring", "plus", "ell", "", "ring"),
-            ("", "diamond", "ell", "bar", "bar"),
-            ("bar", "", "diamond", "ring", "diamond"),
-            ("ell", "plus", "", "ell", "bar"),
-        ),
-    ),
-}
+def _design(kinds: str, slots: list[list[float]], figures: str) -> Design:
+    """Returns what an entry of `designs.toml` says."""
+    rows = [tuple(k.strip("-") for k in f.split()) for f in figures.split("\n")]
+    places = tuple((row, column) for row, column in slots)
+    return Design(tuple(kinds.split()), places, tuple(rows))
+
+
+_FILE = Path(__file__).with_name("designs.toml").read_text("utf-8")
+DESIGNS = {name: _design(**each) for name, each in tomllib.loads(_FILE).items()}
 LOOSE_GAP = 3.0  # pixels between a figure and a loose part, about
 
 _MOST_LOOSE = 3

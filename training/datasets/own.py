@@ -1,19 +1,12 @@
-"""A user's own images: an `.npz` file, a folder of class folders, or a CSV.
-
-In a folder stands one folder of pictures for each class. The first line of a
-CSV file has the names of the columns: `file`, from the folder of the CSV file,
-and `label`. A column `split`, if there is one, says `train`, `validation` or
-`test`. Others are not looked at.
-"""
+"""A user's own images: an `.npz` file, or a folder of class folders."""
 
 import collections
 import contextlib
-import csv
 import dataclasses
 import hashlib
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,12 +19,11 @@ from training.datasets.data import Data, checked, held_out
 from training.datasets.npz import missing, opened
 from training.datasets.prepared import TEST_SHARE
 from training.images import Array, Images, Split, size_text
-from training.names import as_text, existing
+from training.names import as_text
 
 PARTS = ("train", "validation", "test")
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 _FEWEST_SHOWN = 1000  # pictures whose reading has a progress bar
-_ONE_CLASS = "picture has one class; several labels for one are not supported."
 
 
 def npz(path: Path) -> Data:
@@ -67,16 +59,12 @@ class Picture(NamedTuple):
     file: Path
     label: str
     part: str = "train"  # one of `PARTS`
-    where: str = ""  # the line of a CSV file that lists it
-
-    def __str__(self) -> str:
-        return f"{self.file} ({self.where})" if self.where else str(self.file)
 
 
 class Listing(NamedTuple):
     """Pictures, and what was left out."""
 
-    source: Path  # the folder or file that lists them
+    folder: Path
     pictures: tuple[Picture, ...]
     class_names: tuple[str, ...]  # also those without pictures
     left_out: tuple[str, ...] = ()  # a sentence for each file
@@ -109,18 +97,11 @@ class Listing(NamedTuple):
         return [rows[part] for part in PARTS]
 
 
-def is_listed(path: Path) -> bool:
-    """Tells whether a path is a folder or a CSV file of pictures."""
-    return path.is_dir() or path.suffix.lower() == ".csv"
-
-
 def list_pictures(path: Path) -> Listing:
-    """Lists the pictures of a folder or a CSV file."""
-    if not path.is_dir():
-        listed = tuple(_of_csv(path))
-        return Listing(path, listed, tuple(sorted({p.label for p in listed})))
+    """Lists the pictures of a folder of class folders."""
     folders = [f for f in sorted(path.iterdir()) if f.is_dir() and _shows(f)]
-    listed, left_out = (), [pictures.unread_in(f) for f in (path, *folders)]
+    listed: tuple[Picture, ...] = ()
+    left_out = [pictures.unread_in(f) for f in (path, *folders)]
     for folder in folders:
         files = pictures.files_in(folder)
         listed += tuple(Picture(f, as_text(folder.name)) for f in files)
@@ -130,7 +111,7 @@ def list_pictures(path: Path) -> Listing:
             if files and files[0].parent != folder:
                 left_out.append(
                     f"{files[0]} and what else is in {deeper}: pictures must "
-                    f"stand in {folder} itself, or be listed in a CSV file."
+                    f"stand in {folder} itself."
                 )
     names = sorted({as_text(folder.name) for folder in folders})
     return Listing(path, listed, tuple(names), tuple(filter(None, left_out)))
@@ -141,72 +122,24 @@ def _shows(folder: Path) -> bool:
     return folder.name[0] != "." and folder.name != "__MACOSX"
 
 
-def _of_csv(path: Path) -> Iterator[Picture]:
-    try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            rows = csv.reader(file, strict=True)
-            columns = [name.strip() for name in next(rows, [])]
-            if not {"file", "label"} <= set(columns):
-                raise UserError(
-                    f"{path} must have the columns file and label, named in "
-                    "its first line and separated by commas; it has "
-                    f"{', '.join(columns) or 'none'}."
-                )
-            for row in filter(None, rows):
-                where = f"{path}, line {rows.line_num}"
-                if len(row) != len(columns):
-                    raise UserError(
-                        f"{where} must have {len(columns)} cells, as the first "
-                        "line has; put a name with a comma into quotes."
-                    )
-                cells = dict(zip(columns, map(str.strip, row), strict=True))
-                yield _of_row({"split": "train"} | cells, path, where)
-    except FileNotFoundError as error:
-        raise UserError(f"there is no file {path}.") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        message = f"{path} is not a readable CSV file in UTF-8: {error}."
-        raise UserError(message) from error
-
-
-def _of_row(cells: Mapping[str, str], path: Path, where: str) -> Picture:
-    file, label, part = (cells[name] for name in ("file", "label", "split"))
-    if not (file and label and part in PARTS):
-        raise UserError(
-            f"{where} must have a file, a label, and as split one of "
-            f"{', '.join(PARTS)}; it has {file!r}, {label!r} and {part!r}."
-        )
-    if ";" in label or "|" in label:
-        raise UserError(f"{where} has the labels {label!r}; a {_ONE_CLASS}")
-    return Picture(existing(path.parent / file), as_text(label), part, where)
-
-
 def _check(listing: Listing) -> None:
     """Raises `UserError` if there are too few classes or pictures."""
-    source, is_folder = listing.source, listing.source.is_dir()
     if len(listing.class_names) < 2:
-        what = (
-            "folders, one of images for each class" if is_folder else "labels"
-        )
         raise UserError(
-            f"{source} must have at least two {what}; it has "
-            f"{len(listing.class_names)}."
+            f"{listing.folder} must have at least two folders, one of images "
+            f"for each class; it has {len(listing.class_names)}."
         )
     counts = collections.Counter(p.label for p in listing.pictures)
-    training = {p.label for p in listing.pictures if p.part == "train"}
     for name in listing.class_names:
-        place = f"{source}: the class {name!r}"
         if counts[name] < 2:
+            place = listing.folder / name
             why = f" ({', '.join(pictures.SUFFIXES)})."
             if every := listing.left_out:
-                about = [t for t in every if str(source / name) in t] or every
+                about = [t for t in every if str(place) in t] or every
                 why = f" besides those left out: {about[-1]}"
             raise UserError(
-                f"{source / name if is_folder else place} must have at least "
-                f"two images; it has {counts[name]}{why}"
-            )
-        if name not in training:
-            raise UserError(
-                f"{place} must have images whose split is train; it has none."
+                f"{place} must have at least two images; it has "
+                f"{counts[name]}{why}"
             )
 
 
@@ -226,12 +159,13 @@ def _unique(listing: Listing, *, skip_broken: bool) -> Listing:
             continue
         others = [p for p in copies if p.label != first.label]
         if not others:
-            same = f"is the same picture as {first}."
-            sentences |= {copy: f"{copy} {same}" for copy in copies}
+            same = f"is the same picture as {first.file}."
+            sentences |= {copy: f"{copy.file} {same}" for copy in copies}
             continue
         text = (
-            f"{first} and {others[0]} are the same picture in two classes, "
-            f"{first.label!r} and {others[0].label!r}. A {_ONE_CLASS}"
+            f"{first.file} and {others[0].file} are the same picture in two "
+            f"classes, {first.label!r} and {others[0].label!r}. A picture has "
+            "one class; several labels for one are not supported."
         )
         if not skip_broken:
             raise UserError(f"{text} Leave one out, or both by --skip-broken.")
@@ -270,7 +204,7 @@ def survey(path: Path) -> Survey | None:
 
     Of a folder nothing is refused here; `load` does that.
     """
-    if not is_listed(path):
+    if not path.is_dir():
         return None
     listing = list_pictures(path)
     headers = {p: pictures.header(p.file) for p in listing.pictures}
@@ -286,7 +220,7 @@ def survey(path: Path) -> Survey | None:
 def load(
     path: Path, size: int | None, validation: float, *, skip_broken: bool
 ) -> Data:
-    """Loads the pictures of a folder of class folders, or of a CSV file.
+    """Loads the pictures of a folder of class folders.
 
     They get `size` rows and columns, unless they have one size. Files that
     cannot be read may be left out, see `Data.left_out`.
@@ -342,8 +276,7 @@ def _decode(
         try:
             image = pictures.read(picture.file, "L" if grey else "RGB", size)
         except UserError as error:
-            where = f"{picture.where}: " if picture.where else ""
-            broken[picture] = f"{where}{error}"
+            broken[picture] = str(error)
             if not skip:
                 raise UserError(
                     f"{broken[picture]} To leave such files out, add "
@@ -353,7 +286,7 @@ def _decode(
         images.append(image.reshape(*image.shape[:2], -1))
         if images[-1].shape != images[0].shape:
             raise UserError(
-                f"all images must have one size: {picture} is "
+                f"all images must have one size: {picture.file} is "
                 f"{size_text(images[-1])}, others are "
                 f"{size_text(images[0])}. Choose a size by --resize."
             )

@@ -111,16 +111,6 @@ def test_affine_digits_are_of_affnists_ranges(mnist):
     assert np.ptp(middles[1], axis=1).min() > 6  # places
 
 
-def test_affine_mnist_is_the_same_at_every_call(mnist):
-    data, again = (affnist.generate(None, 0.1, mnist=mnist) for _ in range(2))
-    assert data.name == "affine_mnist"
-    assert data.test.labels.tolist() == mnist.test.labels.tolist()
-    for name in ("train", "validation", "test"):
-        pixels = (getattr(each, name).images.pixels for each in (data, again))
-        np.testing.assert_array_equal(*pixels)
-    assert len({image.tobytes() for image in data.test.images.pixels}) == 12
-
-
 def test_what_is_made_of_mnist_is_loaded_by_name(tmp_path):
     given = zip(*digits(30), strict=True)
     examples = [{"image": image, "label": int(label)} for image, label in given]

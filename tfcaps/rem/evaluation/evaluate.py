@@ -268,8 +268,7 @@ def evaluate(
         levels: Int in [2, 256], or several, one for each routed layer, as in
             `quantize_couplings`. The uniform coupling 1/J should be a level, as
             with 11 levels and ten classes. Defaults to `11`.
-        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`. Defaults
-            to `"midtread"`.
+        mode: As in `tfcaps.rem.quantize`. Defaults to `"midtread"`.
         batch_size: Int. Size of the batches cut from arrays. Defaults to `256`.
         faithfulness: Bool. Also measure whether the network uses its trees, by
             `tfcaps.rem.faithfulness` with its defaults, for which the data set

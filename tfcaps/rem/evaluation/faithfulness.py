@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfcaps.ops import check_positive
+from tfcaps.ops import Array, check_positive
 from tfcaps.rem.evaluation import words
 from tfcaps.rem.evaluation.pixels import PixelFaithfulness, pixel_faithfulness
 from tfcaps.rem.evaluation.saliency_checks import (
@@ -27,7 +27,6 @@ from tfcaps.rem.parse.trees import Trees
 from tfcaps.rem.parse.trees import trees as trees_of
 from tfcaps.rem.results import Result
 
-Array = NDArray[Any]
 Shares = dict[str, float]
 
 # Images for which random and active children are silenced; whose saliency maps

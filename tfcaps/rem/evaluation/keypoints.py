@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial import KDTree
 
+from tfcaps.ops import Array
 from tfcaps.rem.evaluation import named_parts, words
 from tfcaps.rem.parse.trees import Trees
 from tfcaps.rem.results import Result
-
-Array = NDArray[Any]
 
 # Half of the side of the window around a type, as a share of a box: 36 of 224.
 _HALF = 36 / 224

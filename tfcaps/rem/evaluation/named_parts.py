@@ -6,17 +6,16 @@ from typing import Any
 
 import keras
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import ndimage
 
+from tfcaps.ops import Array
 from tfcaps.parts.kinds import find
 from tfcaps.rem.evaluation import words
 from tfcaps.rem.parse.dictionary import entropy
 from tfcaps.rem.parse.trees import Trees
 from tfcaps.rem.parse.trees import trees as trees_of
 from tfcaps.rem.results import Result, lines_of
-
-Array = NDArray[Any]
 
 # Trees name parts if both are at least so large, the parts found once and the
 # NMI: few leaves on few parts may have clear types, and many leaves on each

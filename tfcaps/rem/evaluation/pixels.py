@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import ndimage, special, stats
 
 from tfcaps.graphs import cut, last_routed_layer, split
-from tfcaps.ops import check_positive, check_that
+from tfcaps.ops import Array, check_positive, check_that
 from tfcaps.rem.batches import predict
 from tfcaps.rem.evaluation import words
 from tfcaps.rem.evaluation.silencing import (
@@ -26,7 +26,6 @@ from tfcaps.rem.evaluation.silencing import (
 from tfcaps.rem.parse.trees import TreeNetwork, Trees
 from tfcaps.rem.results import Result
 
-Array = NDArray[Any]
 Shares = dict[str, float]
 Controls = dict[str, float | None]
 

@@ -6,17 +6,15 @@ from typing import Any
 
 import keras
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from tfcaps.graphs import classifier
 from tfcaps.models.backbone import FrozenModel
+from tfcaps.ops import Array
 from tfcaps.rem.batches import predict
 from tfcaps.rem.evaluation import words
 from tfcaps.rem.maps import explanation
 from tfcaps.rem.results import Result
-
-Array = NDArray[Any]
 
 # Maps that are so like those of other images or weights tell nothing.
 MOST_ALIKE = 0.5

@@ -5,16 +5,14 @@ from typing import Any
 
 import keras
 import numpy as np
-from numpy.typing import NDArray
 
 from tfcaps.finite import check_weights
 from tfcaps.graphs import classifier, cut, routed_layers
 from tfcaps.layers import Length
+from tfcaps.ops import Array
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
 from tfcaps.rem.parse.trees import Trees, connected_calls
 from tfcaps.rem.parse.trees import trees as trees_of
-
-Array = NDArray[Any]
 
 # Rows of a step have at most about so many votes (numbers), unless the batches
 # of the user are larger: 64 MiB in float32.

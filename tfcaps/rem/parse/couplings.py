@@ -76,8 +76,7 @@ def quantize_couplings(
             couplings are too small for it; or a sequence with an int for each
             of these layers, from input to output, or `None` for one whose
             couplings stay as they are.
-        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`. Defaults
-            to `"midtread"`.
+        mode: As in `tfcaps.rem.quantize`. Defaults to `"midtread"`.
 
     Returns:
         A `keras.Model` with the same inputs and outputs, but for those that

@@ -2,14 +2,12 @@
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tfcaps.ops import Array
 from tfcaps.rem.parse.in_tree import in_tree
-
-Array = NDArray[Any]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

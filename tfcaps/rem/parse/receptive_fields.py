@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfcaps import graphs
+from tfcaps.ops import Array
 
-Array = NDArray[Any]
 Shape = Sequence[int]
 
 

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tfcaps.labels import names_of
+from tfcaps.ops import Array
 from tfcaps.rem.parse.receptive_fields import ReceptiveFields
 from tfcaps.rem.parse.trees import Trees
-
-Array = NDArray[Any]
 
 # Digits of lengths and couplings, and of places in pixels.
 _SHARE, _PIXEL = 4, 2

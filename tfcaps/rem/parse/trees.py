@@ -15,7 +15,7 @@ from tfcaps import graphs
 from tfcaps.finite import check_weights
 from tfcaps.labels import check_one_each
 from tfcaps.layers.routed import child_activations
-from tfcaps.ops import Tensor, check_mode, quantize
+from tfcaps.ops import Array, Tensor, check_mode, quantize
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
 from tfcaps.rem.parse.couplings import (
     Levels,
@@ -26,8 +26,6 @@ from tfcaps.rem.parse.couplings import (
 from tfcaps.rem.parse.in_tree import in_tree, tree_threshold
 from tfcaps.rem.parse.parse_tree import ParseTree, traced_back
 from tfcaps.rem.parse.receptive_fields import ReceptiveFields, receptive_fields
-
-Array = NDArray[Any]
 
 # Children are active if they exceed this share of the image's most active one,
 # which is at least so active.
@@ -277,8 +275,7 @@ def trees(
         levels: Levels to which couplings are rounded, see `quantize_couplings`.
             Codes have those of the last routed layer, at most 256, and eleven
             where it does not round. Defaults to `None`, couplings as they are.
-        mode: `"midtread"` or `"midrise"`, see `tfcaps.rem.quantize`. Defaults
-            to `"midtread"`.
+        mode: As in `tfcaps.rem.quantize`. Defaults to `"midtread"`.
         couplings: Bool. Keep the couplings with all classes, of 1,000 images
             with 1,152 children and ten classes 46 MB. Defaults to `True`.
         batch_size: Int. Most images in a batch cut from arrays. Defaults to

@@ -15,18 +15,16 @@ from typing import Any
 import keras
 import numpy as np
 from keras import ops
-from numpy.typing import NDArray
 
 from tfcaps.finite import check_weights
 from tfcaps.graphs import forget_zeros, keep_pruned, note_zeros
-from tfcaps.ops import Tensor
+from tfcaps.ops import Array, Tensor
 from tfcaps.rem.pruning.masks import (
     check_scope,
     magnitude_masks,
     prunable_weights,
 )
 
-Array = NDArray[Any]
 Schedule = Callable[[int], Any]
 
 # What schedules of tfmot and Keras call the sparsity at their end.

@@ -7,16 +7,14 @@ from typing import Any
 
 import keras
 import numpy as np
-from numpy.typing import NDArray
 
 from tfcaps.graphs import check_unquantized, classifier
 from tfcaps.layers.units import Ids, Mask, Slice
+from tfcaps.ops import Array
 from tfcaps.rem.compaction.rules import any_at
 from tfcaps.rem.compaction.units import UnitCall, Units
 from tfcaps.rem.multiply_adds import of_layer
 from tfcaps.rem.pruning.pruning import Schedule, Scheduled, begin
-
-Array = NDArray[Any]
 
 # The share of its units that each layer keeps at least.
 _LEAST = 0.05
