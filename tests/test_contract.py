@@ -133,3 +133,20 @@ def test_perfect_predictions_cost_nothing(case):
     perfect = np.eye(3, dtype="float32")
     assert float(case.make()(perfect, perfect)) == 0.0
     assert float(case.make()(perfect, perfect[[1, 2, 0]])) > 0.0
+
+
+@pytest.mark.parametrize(
+    ("made", "unused"),
+    [
+        (tfcaps.layers.ClassCaps(3, 4), {"share_types": False}),
+        (tfcaps.layers.PrimaryMatrixCaps(2), {"strides": 1}),
+        (tfcaps.losses.CounterfactualLoss(), {"m_plus": 0.9}),
+        (tfcaps.layers.PrimaryCaps(2, 4, 3), {"kernel_initializer": "zeros"}),
+    ],
+)
+def test_arguments_of_version_0_3_are_read_if_they_had_no_effect(made, unused):
+    config = made.get_config()
+    assert type(made).from_config({**config, **unused}).get_config() == config
+    if "zeros" not in unused.values():
+        with pytest.raises(TypeError, match="argument"):
+            type(made).from_config({**config, **dict.fromkeys(unused, 7)})

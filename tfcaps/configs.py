@@ -1,6 +1,7 @@
-"""Configs of layers and losses."""
+"""Configs of layers and losses, also as earlier versions wrote them."""
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -12,6 +13,11 @@ class Configured:
     It stands before a class of Keras among the bases. Classes below that keep
     an argument otherwise add it in a `get_config` of theirs.
     """
+
+    # Arguments of earlier versions, and the value with which they had no
+    # effect; of another one Keras says that the argument is unknown. `...`
+    # stands for any, as of initialisers of a layer that has its weights.
+    gone: Mapping[str, Any] = {}
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments from which an equal object can be made."""
@@ -27,3 +33,17 @@ class Configured:
                         value = keras.saving.serialize_keras_object(value)
                         config[name] = value
         return config
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        """Makes an object from a config, of this or an earlier version."""
+        base: Any = super()
+        taken = inspect.signature(cls.__init__).parameters
+        gone = {k: v for k, v in cls.gone.items() if k not in taken}
+        return base.from_config(
+            {
+                name: value
+                for name, value in config.items()
+                if name not in gone or gone[name] not in (..., value)
+            }
+        )

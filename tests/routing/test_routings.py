@@ -30,8 +30,11 @@ def votes(rng):
 
 
 def test_arguments_of_version_0_2_are_read():
-    config = {**DynamicRouting(2).get_config(), "orphan_mode": "fixed"}
-    assert DynamicRouting.from_config(config).iterations == 2
+    config = DynamicRouting(2, levels=3).get_config()
+    config |= {"orphan_mode": "fixed", "levels_mode": "midrise"}
+    del config["mode"]
+    routing = DynamicRouting.from_config(config)
+    assert (routing.iterations, routing.mode) == (2, "midrise")
 
 
 def test_a_scheduled_sharpness_is_set_saved_and_loaded(tmp_path, rng):

@@ -78,6 +78,10 @@ class ConvCaps3D(Configured, keras.layers.Layer):
 
     # A child has thousands of couplings: rounded, all would become zero.
     quantizable = False
+    gone = {
+        **{"kernel_initializer": ..., "bias_initializer": ...},
+        **{"kernel_size": 3, "padding": "same"},
+    }
     kernel_size, padding = 3, "same"
 
     def __init__(

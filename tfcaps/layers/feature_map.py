@@ -16,6 +16,8 @@ class FeatureMapLayer(Configured, keras.layers.Layer):
     format defaults to the setting of Keras, as in `keras.layers.Conv2D`.
     """
 
+    gone = {"kernel_initializer": ..., "bias_initializer": ...}
+
     def __init__(self, *, data_format: str | None = None, **kwargs: Any):
         given = data_format or keras.config.image_data_format()
         if given != _LAST:

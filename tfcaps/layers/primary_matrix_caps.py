@@ -49,6 +49,11 @@ class PrimaryMatrixCaps(FeatureMapLayer):
         - Hinton, Sabour, Frosst, 2018, "Matrix capsules with EM routing"
     """
 
+    gone = {
+        **FeatureMapLayer.gone,
+        **{"kernel_size": 1, "strides": 1, "padding": "valid"},
+    }
+
     def __init__(self, num_types: int, dim: int = 16, **kwargs: Any):
         check_positive(num_types=num_types, dim=dim)
         super().__init__(**kwargs)

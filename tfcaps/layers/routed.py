@@ -30,6 +30,8 @@ class RoutedCaps(Configured, keras.layers.Layer):
     `ClassCaps`.
     """
 
+    gone = {"transformation_regularizer": None, "share_types": False}
+
     def __init__(
         self,
         num_parents: int,

@@ -80,6 +80,8 @@ class CounterfactualLoss(Configured, keras.losses.Loss):
           (comprehensiveness and sufficiency, which this loss trains)
     """
 
+    gone = {"m_plus": 0.9, "m_minus": 0.1, "down_weight": 0.5}
+
     def __init__(
         self,
         necessity: float = 1.0,

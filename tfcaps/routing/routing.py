@@ -12,6 +12,11 @@ from keras import ops
 from tfcaps.ops import Tensor, check_that, is_integer, rounded
 from tfcaps.routing.votes import Votes
 
+# Arguments of earlier versions, which saved models have: without effect, and
+# under another name.
+_GONE = ("orphan_mode", "beta_u_initializer", "beta_a_initializer")
+_RENAMED = {"levels_mode": "mode"}
+
 
 class Routed(NamedTuple):
     """The result of a routing, in float32, or float64 for such votes."""
@@ -196,7 +201,8 @@ class Routing(abc.ABC):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Routing":
-        return cls(**config)
+        known = (item for item in config.items() if item[0] not in _GONE)
+        return cls(**{_RENAMED.get(name, name): value for name, value in known})
 
     def constant(self, tensor: Tensor) -> Tensor:
         """Returns a constant of the backward pass for `gradient="last"`."""
