@@ -41,6 +41,7 @@ def make_parser() -> Parser:
     add("--to", type=Path, required=True, metavar="FOLDER")
     add("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     add("--types", type=int, default=8)
+    add("--window", type=float, default=0.3, help="its side, of an image's")
     add("--backbone", default="efficientnet_lite0")
     add("--noisy", type=int, default=100, help="photos of the stability")
     add("--pixels", type=int, default=20, help="photos that are changed")
@@ -98,7 +99,9 @@ def trained(options: argparse.Namespace, data: Any, row: Row) -> Any:
     photos = {"train": train, "test": test, "noisy": noisy(test[few], draw)}
     shape, classes = data.images.shape[1:], len(data.class_names)
     backbone = backbones.load(options.backbone, None, shape)
-    model = models.body_plan_capsnet(shape, classes, backbone, options.types)
+    model = models.body_plan_capsnet(
+        shape, classes, backbone, options.types, window=options.window
+    )
     maps = {
         name: model.maps(
             Images(images), options.cache / name, verbose=progress() % 2
