@@ -81,6 +81,7 @@ def body_plan_capsnet(
         num_classes,
         layer.fine,
         layer.ratio,
+        layer.margin,
         UNITS,
         stride,
         name="part_caps",

@@ -30,9 +30,9 @@ class BackboneWindows(FrozenModel):
         `[b, rows, columns, c]`.
 
     Output shape:
-        `[b, h, w, deep + r^2 fine]`, float32, a place for each step: the mean
-        of the deep map over a window, and the `r x r` places of the finer map
-        in its middle, row by row.
+        `[b, h, w, deep + (r + 2 m)^2 fine]`, float32, a place for each step:
+        the mean of the deep map over a window, and the places of the finer map
+        in its middle, row by row: `r x r`, and a `margin` of `m` around them.
     """
 
     def __init__(
@@ -63,6 +63,17 @@ class BackboneWindows(FrozenModel):
     def ratio(self) -> int:
         """Places of the finer map along a step."""
         return self.step * int(self.model.outputs[1].shape[1]) // self.window
+
+    @property
+    def margin(self) -> int:
+        """Places of the finer map around those of a step: 1, or 0."""
+        rows = int(self.model.outputs[1].shape[1])
+        return min(1, (rows - self.ratio) // 2)
+
+    @property
+    def rows(self) -> int:
+        """Rows and columns of the finer map that a place has."""
+        return self.ratio + 2 * self.margin
 
     @property
     def fine(self) -> int:
@@ -99,10 +110,10 @@ class BackboneWindows(FrozenModel):
     def features_of(self, windows: Tensor) -> Tensor:
         """Returns the features of windows, each by itself, `[n, size]`."""
         deep, fine = self.model(windows, training=False)
-        ratio, step = self.ratio, self.step
-        first = (self.window - step) // 2 * ratio // step
-        fine = fine[:, first : first + ratio, first : first + ratio]
-        size = ratio**2 * int(fine.shape[-1])
+        first = (int(fine.shape[1]) - self.rows) // 2
+        last = first + self.rows
+        fine = fine[:, first:last, first:last]
+        size = self.rows**2 * int(fine.shape[-1])
         return ops.concatenate(
             [ops.mean(deep, axis=(1, 2)), ops.reshape(fine, (-1, size))],
             axis=-1,
@@ -140,7 +151,7 @@ class BackboneWindows(FrozenModel):
     def size(self) -> int:
         """Features of a place."""
         deep = int(self.model.outputs[0].shape[-1])
-        return deep + self.ratio**2 * self.fine
+        return deep + self.rows**2 * self.fine
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return (input_shape[0], *self.grid, self.size)

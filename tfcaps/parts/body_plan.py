@@ -18,7 +18,7 @@ No label of a part is used, and no class but for the evidence:
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -33,10 +33,12 @@ _HEAVY = 0.3  # of the greatest mass: surely a part
 _SHARPNESS = 6.0  # of the end that is the origin
 _TURN = 0.5  # share of the axis' turn that the frame follows
 _FAR = 2.5  # sizes; what is farther is told apart less and less
-_BINS, _BELL = 40, 0.2  # of the frame, and how softly places are of them
+_BINS, _BELL = 120, 0.1  # of the frame, and how softly places are of them
 _PLACE = 0.5  # weight of a place beside what is told of it
 _COMPONENTS = 48  # of a map of the whole photo
 _SAMPLE = 15_000  # places on which components are fitted
+_LOCAL = 150_000  # places, and less, on which types are told
+_STARTS = 5  # of clusters
 UNITS = 512  # of the network that tells types
 _ROUNDS = 12  # of the estimation of plans
 _LEAST_SHARE = 1e-5  # of a component's variance in the first one's
@@ -84,6 +86,38 @@ def components(maps: Array, count: int, seed: int = 0) -> Components:
     return Components(mean, kernel / ((x @ kernel).std() + 1e-9))
 
 
+class Windows(NamedTuple):
+    """Components of the features of windows, laid out as these are.
+
+    A window has some of its deep map, and some of each place of the finer map
+    in its middle, `ratio` along a side and a `margin` around them.
+    """
+
+    maps: Array  # `[n, h, w, deep + (ratio + 2 margin)^2 fine]`
+    deep: int
+    ratio: int
+    margin: int
+
+    def at(self, photos: Any, cells: Array) -> Array:
+        """Returns those of photos `[n]` at places of the finer map `[n, m]`.
+
+        These are of the window, and of the place and what is in the margin
+        around it, `[n, m, deep + (2 margin + 1)^2 fine]`.
+        """
+        n, count = cells.shape
+        row, column = np.divmod(cells, self.maps.shape[2] * self.ratio)
+        row, y = np.divmod(row, self.ratio)
+        column, x = np.divmod(column, self.ratio)
+        seen = self.maps[np.asarray(photos)[:, None], row, column]
+        side, near = self.ratio + 2 * self.margin, 2 * self.margin + 1
+        fine = seen[..., self.deep :].reshape(n, count, side**2, -1)
+        around = np.add.outer(np.arange(near) * side, np.arange(near)).ravel()
+        first = (y * side + x)[..., None]
+        fine = np.take_along_axis(fine, (first + around)[..., None], axis=2)
+        parts = [seen[..., : self.deep], fine.reshape(n, count, -1)]
+        return np.concatenate(parts, axis=-1)
+
+
 def frames(deep: Array, middle: Array) -> Frames:
     """Returns the frames of photos, from their maps as a whole.
 
@@ -127,27 +161,36 @@ def frames(deep: Array, middle: Array) -> Frames:
     return Frames(cells, mass, u, facing, appearance)
 
 
-def told_places(found: Frames, local: Array, seed: int) -> Array:
+def told_places(found: Frames, local: Windows, seed: int) -> Array:
     """Returns where in the frame appearance tells that places are.
 
     Complex `[n, cells]`, of each half of the photos told by a network that was
-    trained on the other, by features of windows `[n, places, d]` too.
+    trained on the other, by what windows show too.
     """
     u, draw = found.coordinates, np.random.default_rng(seed)
-    seen = np.concatenate([found.appearance, at(local, found.cells)], axis=-1)
     bins = clusters(plane(u), _BINS, seed) @ np.array([1, 1j])
     fold = draw.permutation(len(u)) % 2
     told = np.zeros_like(u)
+
+    def seen(photos: Array, cells: Array) -> Array:
+        near = local.at(photos, at(found.cells[photos], cells))
+        x = at(found.appearance[photos], cells)
+        return np.concatenate([x, near], axis=-1, dtype="f4")
+
     for k in (0, 1):
-        own, asked = np.flatnonzero(fold != k), fold == k
+        own, asked = np.flatnonzero(fold != k), np.flatnonzero(fold == k)
         count = min(50, u.shape[1])
         j = np.stack([draw.choice(u.shape[1], count, False) for _ in own])
         near = np.take_along_axis(u[own], j, axis=1).ravel()
         target = np.exp(-(abs(near[:, None] - bins) ** 2) / (2 * _BELL**2))
         target /= target.sum(axis=1, keepdims=True) + 1e-12
-        x = seen[own[:, None], j].reshape(len(near), -1)
+        x = seen(own, j).reshape(len(near), -1)
         model = network(x, target, 256, 4, seed)
-        told[asked] = predicted(model, seen[asked]) @ bins
+        every = np.arange(u.shape[1])
+        for some in batches(len(asked)):
+            rows = asked[some]
+            cells = np.tile(every, (len(rows), 1))
+            told[rows] = predicted(model, seen(rows, cells)) @ bins
     return told
 
 
@@ -165,22 +208,24 @@ def types_of(found: Frames, told: Array, count: int, seed: int) -> Array:
 
 
 def local_network(
-    found: Frames, types: Array, local: Array, count: int, seed: int
+    found: Frames, types: Array, local: Windows, count: int, seed: int
 ) -> keras.Model:
-    """Trains the network that tells a type from the features of a window.
+    """Trains the network that tells a type from what a window shows.
 
     Where the mass is small, it is to tell "nothing" rather than the type.
     """
     draw = np.random.default_rng(seed)
-    on = np.stack([draw.permutation(row)[:70] for row in found.cells])
     places = types.shape[1]
-    few = min(40, places)
+    # Of the places with a mass, and of all.
+    some = min(70, found.cells.shape[1], _LOCAL // len(types))
+    few = min(40, places, some)
+    on = np.stack([draw.permutation(row)[:some] for row in found.cells])
     j = np.stack([draw.choice(places, few, False) for _ in types])
     j = np.concatenate([on, j], axis=1)
     target = np.eye(count + 1, dtype="f4")[at(types, j)]
     sure = np.clip(at(found.mass, j) / _HEAVY, 0, 1)[..., None]
     target = target * sure + (1 - sure) * np.eye(count + 1)[count]
-    x = at(local, j).reshape(-1, local.shape[-1])
+    x = local.at(np.arange(len(types)), j).reshape(target.size // (count + 1), -1)
     return network(x, target.reshape(len(x), -1), UNITS, 8, seed)
 
 
@@ -364,10 +409,20 @@ def at(maps: Array, cells: Array) -> Array:
     return np.take_along_axis(flat, cells[..., None], axis=1)
 
 
+def batches(count: int, size: int = 64) -> list[slice]:
+    """Returns slices of so many rows."""
+    return [slice(k, min(k + size, count)) for k in range(0, count, size)]
+
+
 def clusters(points: Array, count: int, seed: int) -> Array:
-    """Returns the centres of clusters of points `[n, m, d]`."""
+    """Returns the centres of clusters of points `[n, m, d]`, of few starts."""
     some = points.reshape(-1, points.shape[-1])[::9]
-    return kmeans2(some, count, minit="++", seed=seed)[0]
+    tried = [
+        kmeans2(some, count, minit="++", seed=seed + 1000 * k)[0]
+        for k in range(_STARTS)
+    ]
+    errors = [np.square(vq(some, centres)[1]).mean() for centres in tried]
+    return tried[int(np.argmin(errors))]
 
 
 def plane(points: Array) -> Array:

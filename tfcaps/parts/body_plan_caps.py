@@ -251,10 +251,12 @@ class WindowParts(Configured, keras.layers.Layer):
     `f W_tj + b_tj` for class `j`, by the features `f` of its place.
 
     The finer map has `fine` channels, which are last, `ratio` places along a
-    side of a coarse one, and a `stride` in pixels.
+    side of a coarse one, a `margin` of places around these, which are seen with
+    them, and a `stride` in pixels.
 
     Input shape:
-        `[b, h, w, coarse + ratio^2 fine]`, as of `BackboneWindows`.
+        `[b, h, w, coarse + (ratio + 2 margin)^2 fine]`, as of
+        `BackboneWindows`.
 
     Output shape:
         Poses `[b, h ratio, w ratio, num_types, 3 + num_classes]`: row and
@@ -268,6 +270,7 @@ class WindowParts(Configured, keras.layers.Layer):
         num_classes: int,
         fine: int,
         ratio: int = 1,
+        margin: int = 0,
         units: int = 512,
         stride: float = 1.0,
         **kwargs: Any,
@@ -278,15 +281,17 @@ class WindowParts(Configured, keras.layers.Layer):
         self.num_classes = num_classes
         self.fine = fine
         self.ratio = ratio
+        self.margin = margin
         self.units = units
         self.stride = float(stride)
 
     def build(self, input_shape: Any) -> None:
         size, types = input_shape[-1], self.num_types
-        self.coarse = size - self.ratio**2 * self.fine
+        near = 2 * self.margin + 1
+        self.coarse = size - (self.ratio + near - 1) ** 2 * self.fine
         for name, shape in (
             ("kernel", (self.coarse, self.units)),
-            ("fine_kernel", (self.fine, self.units)),
+            ("fine_kernel", (near, near, self.fine, self.units)),
             ("bias", (self.units,)),
             ("type_kernel", (self.units, types + 1)),  # nothing is last
             ("type_bias", (types + 1,)),
@@ -305,14 +310,19 @@ class WindowParts(Configured, keras.layers.Layer):
         def enlarged(maps: Tensor) -> Tensor:
             return ops.repeat(ops.repeat(maps, r, axis=1), r, axis=2)
 
+        side = r + 2 * self.margin
         fine = ops.reshape(
-            features[..., self.coarse :], (-1, rows, columns, r, r, self.fine)
+            features[..., self.coarse :], (-1, side, side, self.fine)
         )
+        fine = ops.conv(
+            fine, self.fine_kernel, padding="valid", data_format="channels_last"
+        )
+        fine = ops.reshape(fine, (-1, rows, columns, r, r, self.units))
         fine = ops.transpose(fine, (0, 1, 3, 2, 4, 5))
-        fine = ops.reshape(fine, (-1, rows * r, columns * r, self.fine))
+        fine = ops.reshape(fine, (-1, rows * r, columns * r, self.units))
         hidden = ops.relu(
             enlarged(ops.matmul(features[..., : self.coarse], self.kernel))
-            + ops.matmul(fine, self.fine_kernel)
+            + fine
             + self.bias
         )
         logits = ops.matmul(hidden, self.type_kernel) + self.type_bias
@@ -337,9 +347,12 @@ class WindowParts(Configured, keras.layers.Layer):
     def multiply_adds(self, input_shape: Any) -> int:
         """Counts the products, see `tfcaps.rem.multiply_adds`."""
         places = math.prod(input_shape[1:3])
-        types = places * self.ratio**2 * self.units * (self.num_types + 1)
-        votes = places * math.prod(self.transformation.shape)
-        return math.prod(input_shape[1:]) * self.units + types + votes
+        near = math.prod(self.fine_kernel.shape) + self.units * (
+            self.num_types + 1
+        )
+        votes = math.prod(self.transformation.shape)
+        first = self.coarse * self.units
+        return places * (first + self.ratio**2 * near + votes)
 
     @property
     def equivalent_layers(self) -> list[keras.layers.Layer]:

@@ -19,6 +19,8 @@ _MOST = 2500
 # A plan fits if parts are nearer to it than so much of their distance to the
 # middle of the others: birds 0.4, cats and dogs 0.5, ten kinds of things 0.7.
 _NEAR = 0.6
+# Photos on which components are fitted.
+_FEW = 400
 # Components of the two maps of windows by which types are told.
 _LOCAL = (96, 80)
 
@@ -203,19 +205,31 @@ class BodyPlanModel(keras.Model):
         held = draw.permutation(len(labels)) < split * len(labels)
         some = np.sort(draw.permutation(len(labels))[:_MOST])
         parts = graphs.only_layer(self, WindowParts)
+        few = some[:: -(-len(some) // _FEW)]
         reductions = [
             body_plan.components(x, size)
             for x, size in zip(
-                _split(maps["local"][some], parts), _LOCAL, strict=True
+                _split(maps["local"][few], parts), _LOCAL, strict=True
             )
         ]
 
-        def local(rows: Array) -> Array:
-            x, fine = _split(maps["local"][rows], parts)
-            r = parts.ratio
-            x = reductions[0](x).repeat(r, 1).repeat(r, 2)
-            x = np.concatenate([x, reductions[1](fine)], axis=-1)
-            return x.reshape(len(rows), -1, x.shape[-1])
+        def local(photos: Array) -> body_plan.Windows:
+            reduced = []
+            for rows in body_plan.batches(len(photos)):
+                x, fine = (
+                    reduction(x)
+                    for reduction, x in zip(
+                        reductions,
+                        _split(maps["local"][photos[rows]], parts),
+                        strict=True,
+                    )
+                )
+                fine = fine.reshape(*x.shape[:3], -1)
+                reduced.append(np.concatenate([x, fine], -1, dtype="f2"))
+            deep = reductions[0].kernel.shape[1]
+            return body_plan.Windows(
+                np.concatenate(reduced), deep, parts.ratio, parts.margin
+            )
 
         count = parts.num_types
         found = body_plan.frames(maps["deep"][some], maps["middle"][some])
@@ -226,13 +240,14 @@ class BodyPlanModel(keras.Model):
         del seen
         self._take_network(network, reductions)
         # What the leaves of all images are.
-        batches = [
-            body_plan.predicted(
-                network, local(np.arange(k, min(k + 256, len(labels))))
-            )
-            for k in range(0, len(labels), 256)
-        ]
-        presence = np.concatenate(batches)[..., :count]
+        places = np.arange(types.shape[1])
+        presence = []
+        for rows in body_plan.batches(len(labels)):
+            photos = np.arange(len(labels))[rows]
+            cells = np.tile(places, (len(photos), 1))
+            x = local(photos).at(np.arange(len(photos)), cells)
+            presence.append(body_plan.predicted(network, x)[..., :count])
+        presence = np.concatenate(presence)
         cells, active = presence.argmax(axis=1), presence.max(axis=1)
         columns = parts.ratio * maps["local"].shape[2]
         row, column = cells // columns, cells % columns
@@ -262,12 +277,15 @@ class BodyPlanModel(keras.Model):
         kernel, bias = first.get_weights()
         kernel = kernel / deviation[:, None]
         bias = bias - mean @ kernel
+        parts = graphs.only_layer(self, WindowParts)
         kernels = np.split(kernel, [reductions[0].kernel.shape[1]])
+        near = parts.fine_kernel.shape[:2]
+        kernels[1] = kernels[1].reshape(*near, -1, kernel.shape[1])
         folded = []
         for reduction, own in zip(reductions, kernels, strict=True):
             folded.append(reduction.kernel @ own)
-            bias = bias - reduction.mean @ folded[-1]
-        parts = graphs.only_layer(self, WindowParts)
+            shift = reduction.mean @ folded[-1]
+            bias = bias - shift.reshape(-1, len(bias)).sum(axis=0)
         rest = parts.get_weights()[5:]
         parts.set_weights([*folded, bias, *last.get_weights(), *rest])
 
@@ -356,9 +374,7 @@ def _form(report: dict[str, Any]) -> str:
 
 
 def _split(maps: Array, parts: WindowParts) -> list[Array]:
-    """Returns the two maps of windows, the finer one on its own grid."""
+    """Returns the two maps of windows, of the finer one what a window has."""
     n, rows, columns, _ = maps.shape
-    r, coarse = parts.ratio, parts.coarse
-    fine = maps[..., coarse:].reshape(n, rows, columns, r, r, parts.fine)
-    fine = fine.swapaxes(2, 3).reshape(n, rows * r, columns * r, parts.fine)
-    return [maps[..., :coarse], fine]
+    fine = maps[..., parts.coarse :].reshape(n, rows, -1, parts.fine)
+    return [maps[..., : parts.coarse], fine]
