@@ -111,13 +111,10 @@ class BackboneWindows(FrozenModel):
         """Returns the features of windows, each by itself, `[n, size]`."""
         deep, fine = self.model(windows, training=False)
         first = (int(fine.shape[1]) - self.rows) // 2
-        last = first + self.rows
-        fine = fine[:, first:last, first:last]
-        size = self.rows**2 * int(fine.shape[-1])
-        return ops.concatenate(
-            [ops.mean(deep, axis=(1, 2)), ops.reshape(fine, (-1, size))],
-            axis=-1,
-        )
+        middle = slice(first, first + self.rows)
+        size = self.rows**2 * self.fine
+        fine = ops.reshape(fine[:, middle, middle], (-1, size))
+        return ops.concatenate([ops.mean(deep, axis=(1, 2)), fine], axis=-1)
 
     def around(self, model: keras.Model) -> "BackboneWindows":
         return BackboneWindows(model, self.step, self.sides)

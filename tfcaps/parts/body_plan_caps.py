@@ -248,7 +248,7 @@ class WindowParts(Configured, keras.layers.Layer):
     within it, tells by a softmax which type of part, or nothing, is there: the
     presence. Where it is the most within two places on each side, the place is
     a candidate for its type; that is its activation. A part of type `t` votes
-    `f W_tj + b_tj` for class `j`, by the features `f` of its place.
+    `f W_tj + b_tj` for class `j`, by the coarse features `f` of its place.
 
     The finer map has `fine` channels, which are last, `ratio` places along a
     side of a coarse one, a `margin` of places around these, which are seen with
@@ -295,7 +295,7 @@ class WindowParts(Configured, keras.layers.Layer):
             ("bias", (self.units,)),
             ("type_kernel", (self.units, types + 1)),  # nothing is last
             ("type_bias", (types + 1,)),
-            ("transformation", (types, size, self.num_classes)),
+            ("transformation", (types, self.coarse, self.num_classes)),
             ("constants", (types, self.num_classes)),
         ):
             is_hidden = name.endswith("kernel")
@@ -304,7 +304,8 @@ class WindowParts(Configured, keras.layers.Layer):
 
     def call(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         features = as_float32(inputs)
-        _, rows, columns, size = features.shape
+        _, rows, columns, _ = features.shape
+        coarse = features[..., : self.coarse]
         r, types, classes = self.ratio, self.num_types, self.num_classes
 
         def enlarged(maps: Tensor) -> Tensor:
@@ -321,7 +322,7 @@ class WindowParts(Configured, keras.layers.Layer):
         fine = ops.transpose(fine, (0, 1, 3, 2, 4, 5))
         fine = ops.reshape(fine, (-1, rows * r, columns * r, self.units))
         hidden = ops.relu(
-            enlarged(ops.matmul(features[..., : self.coarse], self.kernel))
+            enlarged(ops.matmul(coarse, self.kernel))
             + fine
             + self.bias
         )
@@ -332,7 +333,7 @@ class WindowParts(Configured, keras.layers.Layer):
         )
         active = presence * ops.cast(presence >= most, "float32")
         kernel = ops.transpose(self.transformation, (1, 0, 2))
-        votes = ops.matmul(features, ops.reshape(kernel, (size, -1)))
+        votes = ops.matmul(coarse, ops.reshape(kernel, (self.coarse, -1)))
         votes = enlarged(votes + ops.reshape(self.constants, (-1,)))
         votes = ops.reshape(votes, (-1, rows * r, columns * r, types, classes))
         there = ops.expand_dims(presence, -1)

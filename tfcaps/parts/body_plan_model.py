@@ -85,8 +85,9 @@ class BodyPlanModel(keras.Model):
                 Defaults to `4`.
             verbose: As in Keras, the progress of the features. Defaults to
                 `"auto"`.
-            validation_split: Float in (0, 1). Share of the images that is held
-                out to choose on, drawn at random. Defaults to `0.2`.
+            validation_split: Float in (0, 1). Share of the images, drawn at
+                random, that is held out to choose the plans on. Defaults to
+                `0.2`.
             seed: Int. Of all that is random. Defaults to `0`.
             cache: Folder in which features stay for another call with the same
                 images and backbone. Defaults to `None`, a temporary one.
@@ -253,11 +254,11 @@ class BodyPlanModel(keras.Model):
         row, column = cells // columns, cells % columns
         look = np.stack(
             [
-                x[r // parts.ratio, c // parts.ratio]
+                x[r // parts.ratio, c // parts.ratio, : parts.coarse]
                 for x, r, c in zip(maps["local"], row, column, strict=True)
             ]
         ).astype("f4")
-        self._estimate_evidence(look, active, labels, held)
+        self._estimate_evidence(look, active, labels, seed)
         stands = (np.stack([row, column], -1) + 0.5) * parts.stride - 0.5
         facing = np.ones(len(labels))
         facing[some] = found.facing
@@ -290,10 +291,10 @@ class BodyPlanModel(keras.Model):
         parts.set_weights([*folded, bias, *last.get_weights(), *rest])
 
     def _estimate_evidence(
-        self, look: Array, active: Array, labels: Array, held: Array
+        self, look: Array, active: Array, labels: Array, seed: int
     ) -> None:
         says, strength, held_out = body_plan.best_evidence(
-            look, active, labels, self.output_shape[1], held
+            look, active, labels, self.output_shape[1], seed
         )
         parts = graphs.only_layer(self, WindowParts)
         parts.transformation.assign(says.kernel)
