@@ -37,7 +37,7 @@ _BINS, _BELL = 120, 0.1  # of the frame, and how softly places are of them
 _PLACE = 0.5  # weight of a place beside what is told of it
 _COMPONENTS = 48  # of a map of the whole photo
 _SAMPLE = 15_000  # places on which components are fitted
-_LOCAL = 150_000  # places, and less, on which types are told
+_LOCAL = 150_000  # at most, on which types are told
 _STARTS = 5  # of clusters
 UNITS = 512  # of the network that tells types
 _ROUNDS = 12  # of the estimation of plans
@@ -116,7 +116,7 @@ class Windows(NamedTuple):
         first = (y * side + x)[..., None]
         fine = np.take_along_axis(fine, (first + around)[..., None], axis=2)
         parts = [seen[..., : self.deep], fine.reshape(n, count, -1)]
-        return np.concatenate(parts, axis=-1)
+        return np.concatenate(parts, axis=-1, dtype="f4")
 
 
 def frames(deep: Array, middle: Array) -> Frames:
@@ -176,7 +176,7 @@ def told_places(found: Frames, local: Windows, seed: int) -> Array:
     def seen(photos: Array, cells: Array) -> Array:
         near = local.at(photos, at(found.cells[photos], cells))
         x = at(found.appearance[photos], cells)
-        return np.concatenate([x, near], axis=-1, dtype="f4")
+        return np.concatenate([x, near], axis=-1)
 
     for k in (0, 1):
         own, asked = np.flatnonzero(fold != k), np.flatnonzero(fold == k)
@@ -217,17 +217,19 @@ def local_network(
     """
     draw = np.random.default_rng(seed)
     places = types.shape[1]
-    # Of the places with a mass, and of all.
-    some = min(70, found.cells.shape[1], _LOCAL // len(types))
-    few = min(40, places, some)
-    on = np.stack([draw.permutation(row)[:some] for row in found.cells])
+    share = min(1.0, _LOCAL / (110 * len(types)))
+    few = min(int(40 * share), places)
+    on = np.stack(
+        [draw.permutation(row)[: int(70 * share)] for row in found.cells]
+    )
     j = np.stack([draw.choice(places, few, False) for _ in types])
     j = np.concatenate([on, j], axis=1)
     target = np.eye(count + 1, dtype="f4")[at(types, j)]
     sure = np.clip(at(found.mass, j) / _HEAVY, 0, 1)[..., None]
     target = target * sure + (1 - sure) * np.eye(count + 1)[count]
-    x = local.at(np.arange(len(types)), j).reshape(target.size // (count + 1), -1)
-    return network(x, target.reshape(len(x), -1), UNITS, 8, seed)
+    target = target.reshape(-1, count + 1)
+    x = local.at(np.arange(len(types)), j).reshape(len(target), -1)
+    return network(x, target, UNITS, 8, seed)
 
 
 def network(

@@ -322,9 +322,7 @@ class WindowParts(Configured, keras.layers.Layer):
         fine = ops.transpose(fine, (0, 1, 3, 2, 4, 5))
         fine = ops.reshape(fine, (-1, rows * r, columns * r, self.units))
         hidden = ops.relu(
-            enlarged(ops.matmul(coarse, self.kernel))
-            + fine
-            + self.bias
+            enlarged(ops.matmul(coarse, self.kernel)) + fine + self.bias
         )
         logits = ops.matmul(hidden, self.type_kernel) + self.type_bias
         presence = ops.softmax(logits, axis=-1)[..., :-1]
