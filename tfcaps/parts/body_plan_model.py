@@ -206,49 +206,20 @@ class BodyPlanModel(keras.Model):
         held = draw.permutation(len(labels)) < split * len(labels)
         some = np.sort(draw.permutation(len(labels))[:_MOST])
         parts = graphs.only_layer(self, WindowParts)
-        few = some[:: -(-len(some) // _FEW)]
-        reductions = [
-            body_plan.components(x, size)
-            for x, size in zip(
-                _split(maps["local"][few], parts), _LOCAL, strict=True
-            )
-        ]
-
-        def local(photos: Array) -> body_plan.Windows:
-            reduced = []
-            for rows in body_plan.batches(len(photos)):
-                x, fine = (
-                    reduction(x)
-                    for reduction, x in zip(
-                        reductions,
-                        _split(maps["local"][photos[rows]], parts),
-                        strict=True,
-                    )
-                )
-                fine = fine.reshape(*x.shape[:3], -1)
-                reduced.append(np.concatenate([x, fine], -1, dtype="f2"))
-            deep = reductions[0].kernel.shape[1]
-            return body_plan.Windows(
-                np.concatenate(reduced), deep, parts.ratio, parts.margin
-            )
-
         count = parts.num_types
         found = body_plan.frames(maps["deep"][some], maps["middle"][some])
-        seen = local(some)
+        reductions, seen = _reduced(maps["local"], some, parts)
         told = body_plan.told_places(found, seen, seed)
         types = body_plan.types_of(found, told, count, seed)
         network = body_plan.local_network(found, types, seen, count, seed)
         del seen
         self._take_network(network, reductions)
         # What the leaves of all images are.
-        places = np.arange(types.shape[1])
         presence = []
         for rows in body_plan.batches(len(labels)):
-            photos = np.arange(len(labels))[rows]
-            cells = np.tile(places, (len(photos), 1))
-            x = local(photos).at(np.arange(len(photos)), cells)
-            presence.append(body_plan.predicted(network, x)[..., :count])
-        presence = np.concatenate(presence)
+            poses, _ = parts(maps["local"][rows].astype("f4"))
+            presence.append(ops.convert_to_numpy(poses[..., 2]))
+        presence = np.concatenate(presence).reshape(len(labels), -1, count)
         cells, active = presence.argmax(axis=1), presence.max(axis=1)
         columns = parts.ratio * maps["local"].shape[2]
         row, column = cells // columns, cells % columns
@@ -372,6 +343,26 @@ def _form(report: dict[str, Any]) -> str:
         name = number[count] if count < len(number) else f"{count} plans"
         return f"{name}: {errors}"
     return f"{number[0]}, parts stand anywhere: {errors}"
+
+
+def _reduced(maps: Array, rows: Array, parts: WindowParts) -> Any:
+    """Returns components of both maps of windows, and those of some photos."""
+    few = rows[:: -(-len(rows) // _FEW)]
+    reductions = [
+        body_plan.components(x, size)
+        for x, size in zip(_split(maps[few], parts), _LOCAL, strict=True)
+    ]
+    reduced = []
+    for some in body_plan.batches(len(rows)):
+        split = _split(maps[rows[some]], parts)
+        x, fine = (
+            reduction(x) for reduction, x in zip(reductions, split, strict=True)
+        )
+        fine = fine.reshape(*x.shape[:3], -1)
+        reduced.append(np.concatenate([x, fine], axis=-1, dtype="f2"))
+    return reductions, body_plan.Windows(
+        np.concatenate(reduced), x.shape[-1], parts.ratio, parts.margin
+    )
 
 
 def _split(maps: Array, parts: WindowParts) -> list[Array]:
