@@ -1,6 +1,6 @@
 """The trained network that `--backbone` names, a file or one by its name.
 
-Those of `keras.applications`, and one whose weights a package carries, are
+Those of `keras.applications`, and those whose weights a package carries, are
 trained on ImageNet. They take images in [0, 1], grey or in colours, as all
 networks here do: what each expects of its images is a part of it.
 """
@@ -15,7 +15,7 @@ import numpy as np
 
 from cli import UserError, read_model
 from tfcaps.models.backbone import ReverseChannels
-from training import efficientnet_lite0
+from training import efficientnet_lite
 
 Shape = tuple[int, int, int]
 
@@ -37,8 +37,8 @@ _TOO_SMALL = re.compile(r"Input size must be at least (\d+)")
 def load(name: str, folder: str | None, shape: Shape) -> keras.Model:
     """Loads a trained network without its top.
 
-    Its name is one of `keras.applications`, `efficientnet_lite0`, or that of a
-    `.keras` file, by itself or in the folder.
+    Its name is one of `keras.applications`, `efficientnet_lite0` or another of
+    its family, or that of a `.keras` file, by itself or in the folder.
     """
     if is_application(name):
         return application(name, shape)
@@ -49,13 +49,13 @@ def load(name: str, folder: str | None, shape: Shape) -> keras.Model:
         f"there is no backbone {name!r}, neither as a path nor in the folder "
         "of --data-dir; give a .keras file of a trained network without its "
         "top, a name of keras.applications, such as MobileNetV3Small, or "
-        f"{efficientnet_lite0.NAME}."
+        f"one of {', '.join(efficientnet_lite.NAMES)}."
     )
 
 
 def is_application(name: str | None) -> bool:
     """Tells whether it has a name; such networks scale images themselves."""
-    return name in (efficientnet_lite0.NAME, *NAMES)
+    return name in (*efficientnet_lite.NAMES, *NAMES)
 
 
 def application(name: str, shape: Shape) -> keras.Model:
@@ -92,7 +92,7 @@ def preprocessed(name: str, images: Any) -> Any:
     `preprocess_input` of its family says how, for black and for each colour; it
     scales channels, adds to them, and may exchange them.
     """
-    if name == efficientnet_lite0.NAME:
+    if name in efficientnet_lite.NAMES:
         return images
     black_and_colours = 255.0 * np.eye(4, 3, k=-1, dtype=np.float32)
     family = getattr(keras.applications, name).__module__.rpartition(".")[-1]
@@ -156,8 +156,8 @@ def build(
     Raises:
         ValueError: If the images are too small.
     """
-    if name == efficientnet_lite0.NAME:
-        return efficientnet_lite0.build(shape)
+    if name in efficientnet_lite.NAMES:
+        return efficientnet_lite.build(name, shape)
     make = getattr(keras.applications, name)
     with warnings.catch_warnings():
         # It means that the weights are those for 224 pixels.

