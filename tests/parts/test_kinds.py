@@ -84,7 +84,10 @@ def test_discriminants_tell_groups(rng):
     middles = np.array([[2.0, 0, 0], [0, 2.0, 0], [0, 0, 0]])
     features = middles[groups] + rng.normal(0, 0.5, (600, 3))
     kernel, bias = kinds.discriminants(features, groups)
-    assert np.mean((features @ kernel + bias).argmax(axis=1) == groups) > 0.95
+    logits = features @ kernel + bias
+    assert np.mean(logits.argmax(axis=1) == groups) > 0.95
+    *_, second, first = np.sort(logits, axis=1).T
+    assert np.median(first - second) == pytest.approx(2.0)  # not 5
     # Of groups that do not differ the larger one is likelier.
     _, bias = kinds.discriminants(np.ones((4, 2)), np.array([0, 1, 1, 1]))
     assert bias[1] - bias[0] == pytest.approx(np.log(3))

@@ -41,6 +41,9 @@ _COMPONENTS, _RIDGE = 24, 0.05
 # How much pictures of one part differ at least, as a share of what is seen.
 _LEAST_SPREAD = 0.015
 _NEVER = 100.0  # times the distance of kinds: parts are not of one kind
+# Logits from the likeliest group to the next one at the median place, at most:
+# surer types learn no more, and under noise leave nothing to the right one.
+_SURE = 2.0
 # Pixels by which pictures are moved when they are compared, the middle by none.
 _MOVES = np.mgrid[-1.5:1.6:0.5, -1.5:1.6:0.5].reshape(2, -1).T
 
@@ -254,6 +257,7 @@ def discriminants(features: Array, groups: Array) -> tuple[Array, Array]:
 
     That is kernel `[channels, g]` and bias `[g]`, of features `[k, channels]`
     and the group of each, ints `[k]`, each with a member at least.
+    Logits that are surer than `_SURE` are scaled down to it.
     """
     count = int(groups.max()) + 1
     spread = features.std(axis=0) + 1e-3
@@ -264,4 +268,6 @@ def discriminants(features: Array, groups: Array) -> tuple[Array, Array]:
     kernel = np.linalg.solve(covariance + 0.1 * np.eye(len(spread)), means.T)
     bias = -0.5 * np.sum(means.T * kernel, axis=0)
     bias += np.log(np.bincount(groups, minlength=count) / len(groups))
-    return kernel / spread[:, None], bias
+    *_, second, first = np.sort(scaled @ kernel + bias, axis=1).T
+    scale = _SURE / max(float(np.median(first - second)), _SURE)
+    return scale * kernel / spread[:, None], scale * bias
