@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> None:
         if "right" not in row:
             row |= measured(options, data, model, maps)
         if not any("linear_deep" in each for each in rows.values()):
-            row |= linear(data, maps)
+            row |= linear(data, maps, model)
         if changed < options.pixels:
             row["pixels"] = in_pixels(options, data, model, maps, seed)
         print(json.dumps(row), flush=True)
@@ -159,14 +159,20 @@ def measured(
     return row
 
 
-def linear(data: Any, maps: Any) -> Row:
-    """Returns the accuracy of linear heads, which no seed changes."""
+def linear(data: Any, maps: Any, model: Any) -> Row:
+    """Returns the accuracy of linear heads, which no seed changes.
+
+    They are on the deep map of whole photos, and on those of windows.
+    """
     from tfcaps.parts import body_plan
 
     train, test = data.labels[data.is_train], data.labels[~data.is_train]
     row, classes = {}, len(data.class_names)
     for name in ("deep", "local"):
         known, asked = (maps[part][name] for part in ("train", "test"))
+        if name == "local":
+            coarse = model.get_layer("part_caps").coarse
+            known, asked = known[..., :coarse], asked[..., :coarse]
         row[f"linear_{name}"] = body_plan.linear_accuracy(
             known, train, asked, test, classes
         )
