@@ -37,7 +37,7 @@ _BINS, _BELL = 120, 0.1  # of the frame, and how softly places are of them
 _PLACE = 0.5  # weight of a place beside what is told of it
 _COMPONENTS = 48  # of a map of the whole photo
 _SAMPLE = 15_000  # places on which components are fitted
-_LOCAL = 150_000  # at most, on which types are told
+_PLACES = 150_000  # on which types are told, at most
 _STARTS = 5  # of clusters
 UNITS = 512  # of the network that tells types
 _ROUNDS = 12  # of the estimation of plans
@@ -217,7 +217,7 @@ def local_network(
     """
     draw = np.random.default_rng(seed)
     places = types.shape[1]
-    share = min(1.0, _LOCAL / (110 * len(types)))
+    share = min(1.0, _PLACES / (110 * len(types)))
     few = min(int(40 * share), places)
     on = np.stack(
         [draw.permutation(row)[: int(70 * share)] for row in found.cells]
