@@ -215,11 +215,11 @@ class BodyPlanModel(keras.Model):
         del seen
         self._take_network(network, reductions)
         # What the leaves of all images are.
-        presence = []
+        there = []
         for rows in body_plan.batches(len(labels)):
             poses, _ = parts(maps["local"][rows].astype("f4"))
-            presence.append(ops.convert_to_numpy(poses[..., 2]))
-        presence = np.concatenate(presence).reshape(len(labels), -1, count)
+            there.append(ops.convert_to_numpy(poses[..., 2]))
+        presence = np.concatenate(there).reshape(len(labels), -1, count)
         cells, active = presence.argmax(axis=1), presence.max(axis=1)
         columns = parts.ratio * maps["local"].shape[2]
         row, column = cells // columns, cells % columns
