@@ -11,6 +11,7 @@ from tfcaps.models import body_plan_capsnet
 from tfcaps.models.windows import at_size, two_maps, windows_of
 from tfcaps.parts import body_plan
 from tfcaps.parts.body_plan_caps import frame_of
+from tfcaps.parts.body_plan_model import _reduced
 from tfcaps.rem.evaluation.pixels import _KnownWindows
 
 SIDE, STEP = 80, 8
@@ -109,6 +110,24 @@ def test_the_logistic_regression_is_that_of_its_gradient(columns, rng):
         slope = odds / odds.sum(axis=1, keepdims=True) - np.eye(3)[labels]
         slope = x.T @ slope + weights / strength
         assert_close(slope, np.zeros((columns, 3)), atol=2e-2)
+
+
+def test_the_layer_tells_what_the_network_of_places_told(rng):
+    model = body_plan_capsnet((SIDE, SIDE, 3), 2, backbone(), 4)
+    parts = model.get_layer("part_caps")
+    assert (parts.ratio, parts.margin, parts.coarse) == (2, 1, 12)
+    maps = rng.normal(size=(6, 10, 10, 12 + 16 * 12)).astype("f4")
+    reductions, seen = _reduced(maps, np.arange(6), parts)
+    x = seen.at(np.arange(6), np.tile(np.arange(400), (6, 1)))
+    flat = x.reshape(-1, x.shape[-1])
+    types = np.eye(5)[(flat[:, 15] > 0) + 2 * (flat[:, 40] > 0)]
+    network = body_plan.network(flat, types, parts.units, 4, 0)
+    model._take_network(network, reductions)
+    expected = body_plan.predicted(network, x)[..., :4]
+    assert expected.std() > 0.1
+    poses, _ = parts(maps)
+    told = np.array(poses[..., 2]).reshape(expected.shape)
+    assert_close(told, expected, atol=1e-2)  # features are halves
 
 
 def test_fit_finds_classes_parts_and_which_way_they_face(fitted):
