@@ -13,7 +13,7 @@ from tfcaps.ops import Tensor, as_float32, check_positive, check_that, longest
 from tfcaps.parts.placed import OfPlacedParts, add_float32
 
 # Rows and columns of places, of which one is a candidate for a type.
-_NEAR = 5
+_NEAR = 3
 _LEAST = 1e-6
 # Of the weights of parts by how well they fit.
 _ROUNDS = 3
@@ -246,7 +246,7 @@ class WindowParts(Configured, keras.layers.Layer):
 
     A hidden layer on the features of a place, and on those of a finer map
     within it, tells by a softmax which type of part, or nothing, is there: the
-    presence. Where it is the most within two places on each side, the place is
+    presence. Where it is the most of the place and its neighbours, the place is
     a candidate for its type; that is its activation. A part of type `t` votes
     `f W_tj + b_tj` for class `j`, by the coarse features `f` of its place.
 
