@@ -105,18 +105,27 @@ class Windows(NamedTuple):
         These are of the window, and of the place and what is in the margin
         around it, `[n, m, deep + (2 margin + 1)^2 fine]`.
         """
-        n, count = cells.shape
-        row, column = np.divmod(cells, self.maps.shape[2] * self.ratio)
-        row, y = np.divmod(row, self.ratio)
-        column, x = np.divmod(column, self.ratio)
-        seen = self.maps[np.asarray(photos)[:, None], row, column]
         side, near = self.ratio + 2 * self.margin, 2 * self.margin + 1
-        fine = seen[..., self.deep :].reshape(n, count, side**2, -1)
+        fine = (self.maps.shape[-1] - self.deep) // side**2
+        photos = np.asarray(photos)
+        seen = np.empty((*cells.shape, self.deep + near**2 * fine), "f4")
         around = np.add.outer(np.arange(near) * side, np.arange(near)).ravel()
-        first = (y * side + x)[..., None]
-        fine = np.take_along_axis(fine, (first + around)[..., None], axis=2)
-        parts = [seen[..., : self.deep], fine.reshape(n, count, -1)]
-        return np.concatenate(parts, axis=-1, dtype="f4")
+        for some in batches(len(cells)):
+            row, column = np.divmod(
+                cells[some], self.maps.shape[2] * self.ratio
+            )
+            row, y = np.divmod(row, self.ratio)
+            column, x = np.divmod(column, self.ratio)
+            windows = self.maps[photos[some, None], row, column]
+            seen[some, :, : self.deep] = windows[..., : self.deep]
+            first = (y * side + x)[..., None]
+            places = np.take_along_axis(
+                windows[..., self.deep :].reshape(*row.shape, side**2, fine),
+                (first + around)[..., None],
+                axis=2,
+            )
+            seen[some, :, self.deep :] = places.reshape(*row.shape, -1)
+        return seen
 
 
 def frames(deep: Array, middle: Array) -> Frames:

@@ -352,16 +352,19 @@ def _reduced(maps: Array, rows: Array, parts: WindowParts) -> Any:
         body_plan.components(x, size)
         for x, size in zip(_split(maps[few], parts), _LOCAL, strict=True)
     ]
-    reduced = []
+    deep, fine = (reduction.kernel.shape[1] for reduction in reductions)
+    side = parts.ratio + 2 * parts.margin
+    shape = (len(rows), *maps.shape[1:3], deep + side**2 * fine)
+    reduced = np.empty(shape, "f2")
     for some in body_plan.batches(len(rows)):
         split = _split(maps[rows[some]], parts)
-        x, fine = (
+        x, places = (
             reduction(x) for reduction, x in zip(reductions, split, strict=True)
         )
-        fine = fine.reshape(*x.shape[:3], -1)
-        reduced.append(np.concatenate([x, fine], axis=-1, dtype="f2"))
+        reduced[some, ..., :deep] = x
+        reduced[some, ..., deep:] = places.reshape(*x.shape[:3], -1)
     return reductions, body_plan.Windows(
-        np.concatenate(reduced), x.shape[-1], parts.ratio, parts.margin
+        reduced, deep, parts.ratio, parts.margin
     )
 
 
