@@ -112,6 +112,12 @@ def test_the_logistic_regression_is_that_of_its_gradient(columns, rng):
         assert_close(slope, np.zeros((columns, 3)), atol=2e-2)
 
 
+def test_few_points_have_few_clusters():
+    points = np.stack([np.arange(60) % 5, np.zeros(60)], -1)
+    centres = body_plan.clusters(points.reshape(2, 30, 2), 120, 0)
+    assert_close(np.sort(centres[:, 0]), np.arange(5))
+
+
 def test_the_layer_tells_what_the_network_of_places_told(rng):
     model = body_plan_capsnet((SIDE, SIDE, 3), 2, backbone(), 4)
     parts = model.get_layer("part_caps")

@@ -17,6 +17,7 @@ No label of a part is used, and no class but for the evidence:
    the leaves.
 """
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -429,12 +430,20 @@ def batches(count: int, size: int = 64) -> list[slice]:
 
 
 def clusters(points: Array, count: int, seed: int) -> Array:
-    """Returns the centres of clusters of points `[n, m, d]`, of few starts."""
-    some = points.reshape(-1, points.shape[-1])[::9]
-    tried = [
-        kmeans2(some, count, minit="++", seed=seed + 1000 * k)[0]
-        for k in range(_STARTS)
-    ]
+    """Returns the centres of clusters of points `[n, m, d]`.
+
+    They are the closest of a few starts; one may be empty. There are fewer if
+    fewer points differ.
+    """
+    flat = points.reshape(-1, points.shape[-1])
+    some = flat[:: min(9, max(1, len(flat) // (20 * count)))]
+    count = min(count, len(np.unique(some, axis=0)))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "One of the clusters is empty")
+        tried = [
+            kmeans2(some, count, minit="++", seed=seed + 1000 * k)[0]
+            for k in range(_STARTS)
+        ]
     errors = [np.square(vq(some, centres)[1]).mean() for centres in tried]
     return tried[int(np.argmin(errors))]
 
