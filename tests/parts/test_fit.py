@@ -241,13 +241,10 @@ def test_a_step_goes_down_the_gradient_of_its_loss():
 
 @pytest.mark.slow
 @on_tensorflow
-def test_two_replicas_take_the_step_of_one():
-    import tensorflow as tf
-
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    assert strategy.num_replicas_in_sync == 2
+def test_two_replicas_take_the_step_of_one(two_replicas):
+    assert two_replicas.num_replicas_in_sync == 2
     _, _, one = step(contextlib.nullcontext())
-    model, _, two = step(strategy.scope())
+    model, _, two = step(two_replicas.scope())
     assert_all_close(two, one, atol=1e-5)
     assert max(np.abs(x).max() for x in one) > 1e-2
     model.fit(IMAGES, LABELS, epochs=3, batch_size=16, verbose=0)  # estimates
