@@ -91,6 +91,8 @@ def trained(options: argparse.Namespace, data: Any, row: Row) -> Any:
     from training import backbone as backbones
     from training.images import Images
 
+    # Features and networks of one backbone are none of another.
+    folder = options.cache / f"{Path(options.backbone).stem}-{options.window}"
     train, test = (
         data.images[rows] for rows in (data.is_train, ~data.is_train)
     )
@@ -103,16 +105,14 @@ def trained(options: argparse.Namespace, data: Any, row: Row) -> Any:
         shape, classes, backbone, options.types, window=options.window
     )
     maps = {
-        name: model.maps(
-            Images(images), options.cache / name, verbose=progress() % 2
-        )
+        name: model.maps(Images(images), folder / name, verbose=progress() % 2)
         for name, images in photos.items()
     }
-    path = options.cache / f"{options.types}-types-{row['seed']}.keras"
+    path = folder / f"{options.types}-types-{row['seed']}.keras"
     if path.exists():
         return keras.saving.load_model(path), maps
     start, labels = time.perf_counter(), data.labels[data.is_train]
-    cache = options.cache / "train"
+    cache = folder / "train"
     model.fit(Images(train), labels, seed=row["seed"], cache=cache)
     row["seconds"] = time.perf_counter() - start
     model.save(path)

@@ -168,6 +168,11 @@ def check_one_of(options: Iterable[Any], **argument: Any) -> None:
     check_that(value in options, f"be one of {options}", **argument)
 
 
+def parts_of(count: int, size: int) -> list[slice]:
+    """Returns slices of so many rows, which together are all."""
+    return [slice(start, start + size) for start in range(0, count, size)]
+
+
 def check_that(holds: Any, must: str, **arguments: Any) -> None:
     """Raises `ValueError` unless it holds: what arguments must, and are."""
     if not holds:

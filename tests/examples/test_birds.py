@@ -53,7 +53,9 @@ def test_birds_are_measured_over_seeds_and_go_on_from_the_cache(tmp_path):
         keras.utils.clear_session()
         parser = birds.make_parser()
         birds.run(parser.parse_args(f"{flags} {more}".split()))
-        assert (tmp_path / "cache" / "test" / "images").read_text() == "40"
+        assert (
+            tmp_path / "cache" / "colours-0.3" / "test" / "images"
+        ).read_text() == "40"
     rows = (tmp_path / "seeds.jsonl").read_text("utf-8").splitlines()
     first, second = map(json.loads, rows)
     assert "pixels" in first and "pixels" not in second

@@ -26,7 +26,7 @@ import numpy as np
 from scipy import ndimage, optimize
 from scipy.cluster.vq import kmeans2, vq
 
-from tfcaps.ops import Array
+from tfcaps.ops import Array, parts_of
 from tfcaps.parts.body_plan_caps import frame_of
 
 _SHARE = 0.35  # of the places of a photo that have a mass
@@ -46,8 +46,9 @@ _LEAST_SHARE = 1e-5  # of a component's variance in the first one's
 _LEAST_SPREAD = 0.1  # of a part in its plan
 _ROBUST = 4  # rounds, in which those far off lose their weight
 _SURE = 3.0  # standard errors of a gain
-_FOLDS = 3  # of the photos on which that is chosen
 _STRENGTHS = (3.0, 10.0, 30.0, 100.0)  # of the evidence, of which one is chosen
+_FOLDS = 3  # of the photos, for that choice
+BATCH = 64  # photos whose places are looked at at once
 
 
 class Frames(NamedTuple):
@@ -111,7 +112,7 @@ class Windows(NamedTuple):
         photos = np.asarray(photos)
         seen = np.empty((*cells.shape, self.deep + near**2 * fine), "f4")
         around = np.add.outer(np.arange(near) * side, np.arange(near)).ravel()
-        for some in batches(len(cells)):
+        for some in parts_of(len(cells), BATCH):
             row, column = np.divmod(
                 cells[some], self.maps.shape[2] * self.ratio
             )
@@ -198,7 +199,7 @@ def told_places(found: Frames, local: Windows, seed: int) -> Array:
         x = seen(own, j).reshape(len(near), -1)
         model = network(x, target, 256, 4, seed)
         every = np.arange(u.shape[1])
-        for some in batches(len(asked)):
+        for some in parts_of(len(asked), BATCH):
             rows = asked[some]
             cells = np.tile(every, (len(rows), 1))
             told[rows] = predicted(model, seen(rows, cells)) @ bins
@@ -422,11 +423,6 @@ def at(maps: Array, cells: Array) -> Array:
         return np.take_along_axis(maps, cells, axis=1)
     flat = maps.reshape(len(maps), -1, maps.shape[-1])
     return np.take_along_axis(flat, cells[..., None], axis=1)
-
-
-def batches(count: int, size: int = 64) -> list[slice]:
-    """Returns slices of so many rows."""
-    return [slice(k, min(k + size, count)) for k in range(0, count, size)]
 
 
 def clusters(points: Array, count: int, seed: int) -> Array:

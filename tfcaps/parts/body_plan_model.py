@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 
 from tfcaps import graphs
-from tfcaps.ops import Array, check_that
+from tfcaps.ops import Array, check_that, parts_of
 from tfcaps.parts import body_plan
 from tfcaps.parts.body_plan_caps import BodyPlanCaps, WindowParts
 
@@ -216,7 +216,7 @@ class BodyPlanModel(keras.Model):
         self._take_network(network, reductions)
         # What the leaves of all images are.
         there = []
-        for rows in body_plan.batches(len(labels)):
+        for rows in parts_of(len(labels), body_plan.BATCH):
             poses, _ = parts(maps["local"][rows].astype("f4"))
             there.append(ops.convert_to_numpy(poses[..., 2]))
         presence = np.concatenate(there).reshape(len(labels), -1, count)
@@ -356,7 +356,7 @@ def _reduced(maps: Array, rows: Array, parts: WindowParts) -> Any:
     side = parts.ratio + 2 * parts.margin
     shape = (len(rows), *maps.shape[1:3], deep + side**2 * fine)
     reduced = np.empty(shape, "f2")
-    for some in body_plan.batches(len(rows)):
+    for some in parts_of(len(rows), body_plan.BATCH):
         split = _split(maps[rows[some]], parts)
         x, places = (
             reduction(x) for reduction, x in zip(reductions, split, strict=True)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import ndimage, special, stats
 
 from tfcaps.graphs import cut, last_routed_layer, split
-from tfcaps.ops import Array, check_positive, check_that
+from tfcaps.ops import Array, check_positive, check_that, parts_of
 from tfcaps.rem.batches import predict
 from tfcaps.rem.evaluation import words
 from tfcaps.rem.evaluation.silencing import (
@@ -21,7 +21,6 @@ from tfcaps.rem.evaluation.silencing import (
     images_and_trees,
     in_batches,
     of_class,
-    parts_of,
 )
 from tfcaps.rem.parse.trees import TreeNetwork, Trees
 from tfcaps.rem.results import Result

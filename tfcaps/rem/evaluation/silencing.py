@@ -9,7 +9,7 @@ import numpy as np
 from tfcaps.finite import check_weights
 from tfcaps.graphs import classifier, cut, routed_layers
 from tfcaps.layers import Length
-from tfcaps.ops import Array
+from tfcaps.ops import Array, parts_of
 from tfcaps.rem.batches import NO_SAMPLES, labelled_batches, predict
 from tfcaps.rem.parse.trees import Trees, connected_calls
 from tfcaps.rem.parse.trees import trees as trees_of
@@ -129,11 +129,6 @@ def first(
 def in_batches(images: Array, size: int) -> Iterator[Array]:
     """Yields images, so many at once."""
     return (images[part] for part in parts_of(len(images), size))
-
-
-def parts_of(count: int, size: int) -> list[slice]:
-    """Returns slices of so many rows, which together are all."""
-    return [slice(start, start + size) for start in range(0, count, size)]
 
 
 def of_class(lengths: Array, classes: Array) -> Array:
